@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -148,6 +149,16 @@ def test_an_answer_is_looked_at_behind_good_ones_too(body: bytes) -> None:
     assert run.returncode == 99
     assert "failed to parse the answer's JSON: " in run.stderr
     assert "Request count: 10\n" in run.stdout
+
+
+@pytest.mark.parametrize("answered", [1, 2])
+def test_a_load_that_breaks_down_at_once_has_the_rate_of_what_was_answered(answered: int) -> None:
+    run = _run_where_inference_is(_saying(*[_ANSWER] * answered, b""))
+    assert run.returncode == 99
+    assert f"Request count: {answered}\n" in run.stdout
+    (rate,) = re.findall(r"Throughput: (\S+) infer/sec", run.stdout)
+    (latency_us,) = re.findall(r"Avg latency: (\d+) usec", run.stdout)
+    assert float(rate) <= 1.1e6 / int(latency_us)  # one client has one request under way
 
 
 def test_an_answer_in_chunks_that_has_none_ends_the_run() -> None:

@@ -66,17 +66,23 @@ class Driver:
             count, end_ns = 1, now_ns
             if body is not None:
                 call.outputs.append(body)
-        if self._check is not None and self.error is None:
-            self.error = self._check(call, body)
-        self._recorder.add(call, end_ns, count)
+        fault = None if self._check is None else self._check(call, body)
+        if fault is None:
+            self._recorder.add(call, end_ns, count)
         if times:
             call.times = []
         if call.outputs:
             call.outputs = []
-        self._released(call)
+        if fault is None:
+            self._released(call)
+        else:
+            self._broke(call, fault)
 
     def failed(self, call: Call, reason: str) -> None:
         self.outstanding -= 1
+        self._broke(call, reason)
+
+    def _broke(self, call: Call, reason: str) -> None:
         if self.error is None:
             self.error = reason
         self._lost(call)

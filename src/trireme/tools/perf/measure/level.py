@@ -105,7 +105,7 @@ class Measurement:
             try:
                 end, window = self._window(begin, result)
             except PerfError as error:
-                result.windows += self._last_window(begin)
+                result.windows += self._last_window(begin, is_first=not result.windows)
                 if not result.windows:
                     raise
                 result.failure = error
@@ -167,15 +167,17 @@ class Measurement:
         )
         return _Look(end_ns, after, state), window
 
-    def _last_window(self, begin: _Look) -> list[Window]:
+    def _last_window(self, begin: _Look, is_first: bool) -> list[Window]:
         """What was answered since then, before the load broke down; none where that is nothing."""
         records = self._leftover
         with contextlib.suppress(PerfError):  # the process of the load itself may be gone
             records = records.joined([self._load.take()[0]])
         if not len(records):
             return []
+        # The first requests were sent, and may have been answered, before the load said that it is on.
+        begin_ns = min(begin.now_ns, int(records.begin_ns.min())) if is_first else begin.now_ns
         end_ns = int(records.end_ns.max())
-        return [Window(records, max(1, end_ns - begin.now_ns), bounds_ns=(begin.now_ns, end_ns))]
+        return [Window(records, max(1, end_ns - begin_ns), bounds_ns=(begin_ns, end_ns))]
 
     def _wait(self, begin: _Look) -> None:
         measurement = self._options.measurement

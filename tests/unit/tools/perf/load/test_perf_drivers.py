@@ -90,6 +90,19 @@ def test_the_first_failure_ends_the_load() -> None:
     assert (len(transport.sent), driver.outstanding) == (2, 0)
 
 
+def test_an_answer_that_is_not_as_it_must_be_is_none() -> None:
+    recorder = Recorder(False)
+    driver = ClosedLoop(
+        PlainSource([Form("a")]), recorder, lambda call, body: None if body == b"good" else "it differs"
+    )
+    transport = start(driver, LoadLevel(concurrency=2))
+    driver.finished(transport.under_way.pop(0), 30, b"good")
+    for _ in range(2):
+        driver.finished(transport.under_way.pop(0), 30, b"bad")
+    assert driver.error == "it differs"
+    assert (recorder.total, len(transport.sent), driver.outstanding) == (1, 3, 0)
+
+
 def test_latencies_of_an_open_loop_begin_when_requests_were_due() -> None:
     recorder = Recorder(False)
     driver = OpenLoop(PlainSource([Form("a")]), recorder)
