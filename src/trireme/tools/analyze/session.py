@@ -14,7 +14,7 @@ from trireme.tools.analyze.search.port import Rank
 from trireme.tools.analyze.server.control import ControlRefusedError, ModelControl
 from trireme.tools.analyze.signals import Waits
 from trireme.tools.analyze.trial import Result, Setting, Trial
-from trireme.tools.client.errors import UnreachableError
+from trireme.tools.client.errors import TimedOutError, UnreachableError
 
 _ATTEMPTS = 3
 
@@ -117,7 +117,7 @@ class Session:
                 self._configure(trial)
                 return self._runner.run(trial, is_probe)
             except (InputError, MeasurementError, UnreachableError) as error:
-                if not self._was_lost(trial) or attempt == _ATTEMPTS - 1:
+                if not self._was_lost(trial, error) or attempt == _ATTEMPTS - 1:
                     raise self._judged(trial, error) from None
                 self._progress.tell(f"the server went away: {_first_line(error)}")
                 self._control.forget()
@@ -147,8 +147,11 @@ class Session:
                     raise
                 raise MeasurementError(f"cannot be loaded: {error}") from None
 
-    def _was_lost(self, trial: Trial) -> bool:
-        """Whether the server is gone, or is another one than before: what was loaded is not there any more."""
+    def _was_lost(self, trial: Trial, error: ClientError) -> bool:
+        """Whether the server is gone, or is another one than before: what was loaded is not there any more, or the
+        connection broke while it was being loaded."""
+        if isinstance(error, UnreachableError) and not isinstance(error, TimedOutError):
+            return True
         try:
             return not all(self._control.is_in_use(model, setting) for model, setting in trial.settings)
         except ClientError:

@@ -49,6 +49,10 @@ class UnreachableError(ClientError):
     exit_code = UNREACHABLE
 
 
+class TimedOutError(UnreachableError):
+    """The server has the question, and may still be at work on it."""
+
+
 class UnknownModelError(ClientError):
     """The model cannot be asked."""
 

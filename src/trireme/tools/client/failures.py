@@ -6,12 +6,13 @@ import http.client
 import socket
 import ssl
 
-from trireme.tools.client.errors import UnreachableError
+from trireme.tools.client.errors import TimedOutError, UnreachableError
 
 
 def connection_failure(error: Exception, place: str, timeout_s: float, is_grpc: bool) -> UnreachableError:
     """What to tell for what went wrong between us and the server."""
-    return UnreachableError(f"{_reason(error, place, timeout_s)}{_advice(error, is_grpc)}")
+    kind = TimedOutError if isinstance(error, TimeoutError) else UnreachableError
+    return kind(f"{_reason(error, place, timeout_s)}{_advice(error, is_grpc)}")
 
 
 def _reason(error: Exception, place: str, timeout_s: float) -> str:

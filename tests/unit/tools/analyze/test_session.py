@@ -16,7 +16,7 @@ from trireme.tools.analyze.progress import Progress
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.session import Session
 from trireme.tools.analyze.trial import Load, Measured, Result, Setting, Trial
-from trireme.tools.client.errors import ClientError, InputError, UnreachableError
+from trireme.tools.client.errors import ClientError, InputError, TimedOutError, UnreachableError
 
 OWN = Trial((("m", Setting()),), (Load("m", 4),))
 TRIAL = Trial((("m", Setting(2, 8)),), (Load("m", 4),))
@@ -32,6 +32,8 @@ class Server:
     used: list[Setting] = field(default_factory=list)
 
     is_gone: bool = False
+    breaks: int = 0
+    """So many times it is killed while it loads a configuration, and started again."""
 
     def forget(self) -> None:
         pass
@@ -42,6 +44,9 @@ class Server:
 
     def use(self, model: str, setting: Setting, is_cpu_only: bool) -> None:
         self.used.append(setting)
+        if self.breaks and not setting.is_default:
+            self.breaks -= 1
+            raise UnreachableError("the connection broke")
 
     def is_in_use(self, model: str, setting: Setting) -> bool:
         return True
@@ -56,8 +61,10 @@ class Server:
         return Result(trial, (Measured("m", metrics),), 1.0, is_probe)
 
 
-def session(folder: Path, *coming: tuple[float, float] | str | ClientError, is_gone: bool = False) -> Session:
-    server: Any = Server(list(coming), is_gone=is_gone)
+def session(
+    folder: Path, *coming: tuple[float, float] | str | ClientError, is_gone: bool = False, breaks: int = 0
+) -> Session:
+    server: Any = Server(list(coming), is_gone=is_gone, breaks=breaks)
     progress = Progress(OutputOptions(verbosity=-1))
     return Session(server, server, Findings(), Checkpoint(str(folder)), progress, contextlib.nullcontext)
 
@@ -97,7 +104,7 @@ def test_what_cannot_be_measured_is_not_tried_again(tmp_path: Path) -> None:
     assert found.failures == {TRIAL: "no request was answered"}
 
 
-@pytest.mark.parametrize("error", [InputError("the ensemble is not there"), UnreachableError("it took too long")])
+@pytest.mark.parametrize("error", [InputError("the ensemble is not there"), TimedOutError("it took too long")])
 def test_a_configuration_that_does_not_work_is_left_out(tmp_path: Path, error: ClientError) -> None:
     found = session(tmp_path, (100.0, 50.0), error)
     assert found.measure(OWN) is not None
@@ -134,6 +141,20 @@ def test_what_cannot_be_sent_ends_the_search_as_long_as_nothing_could(tmp_path: 
 def test_a_server_that_does_not_come_back_ends_the_search(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="no server answers"):
         session(tmp_path, UnreachableError("it broke off"), is_gone=True).measure(TRIAL)
+
+
+def test_a_server_that_is_started_again_while_it_loads_a_configuration_measures_it(tmp_path: Path) -> None:
+    found = session(tmp_path, (100.0, 50.0), (120.0, 50.0), breaks=1)
+    assert found.measure(OWN) is not None
+    assert throughput(found.measure(TRIAL)) == 120.0
+    assert found.failures == {}
+
+
+def test_a_configuration_that_kills_the_server_each_time_is_left_out(tmp_path: Path) -> None:
+    found = session(tmp_path, (100.0, 50.0), breaks=3)
+    assert found.measure(OWN) is not None
+    assert found.measure(TRIAL) is None
+    assert found.failures == {TRIAL: "the connection broke"}
 
 
 def test_a_setting_that_changes_nothing_is_the_models_own(tmp_path: Path) -> None:
