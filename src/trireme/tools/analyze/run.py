@@ -27,6 +27,7 @@ from trireme.tools.analyze.search.parzen import parzen
 from trireme.tools.analyze.search.quick import quick
 from trireme.tools.analyze.server.control import ModelControl
 from trireme.tools.analyze.server.guardian import Guardian
+from trireme.tools.analyze.server.metrics_page import resource_watch
 from trireme.tools.analyze.server.resources import ResourceWatch
 from trireme.tools.analyze.server.target import Target, open_target
 from trireme.tools.analyze.session import Session
@@ -147,12 +148,10 @@ class _Analysis:
         )
 
     def _watch(self, target: Target) -> ResourceWatch | None:
-        """Looks at the accelerators of the server without load first; None where it has no metrics."""
+        """Looks at the accelerators of the server without load first; None where nothing can be seen of it."""
         measuring = self._options.measuring
-        process_id = target.process_id()
-        watch = ResourceWatch(target.metrics_url, measuring.metrics_interval_s, process_id, target.metrics_headers)
-        if not watch.is_reachable():
-            self._progress.tell(f"no metrics at {target.metrics_url}: memory and utilisation are not measured")
+        watch, process_id = resource_watch(target, measuring.metrics_interval_s, self._progress.tell)
+        if watch is None:
             return None
         if process_id is None:
             self._progress.tell("the server's processes cannot be seen from here: memory is that of its whole machine")

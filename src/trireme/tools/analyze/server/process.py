@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,12 @@ def server_process(host: str, port: int) -> int | None:
     holders = {one for one in _processes() if sockets and _holds(one, sockets)}
     first = [one for one in holders if _parent(one) not in holders]
     return first[0] if len(first) == 1 and _is_server(first[0]) else None
+
+
+def listening_ports(process_id: int) -> list[int]:
+    """Every port at which the process itself listens."""
+    held = set(_held(process_id))
+    return sorted({port for port, inode in _sockets() if f"socket:[{inode}]" in held})
 
 
 def _is_this_machine(host: str, port: int) -> bool:
@@ -39,6 +46,11 @@ def _is_this_machine(host: str, port: int) -> bool:
 
 def _listening(port: int) -> Iterator[str]:
     """The inodes of sockets that listen at a port."""
+    yield from (inode for found, inode in _sockets() if found == port)
+
+
+def _sockets() -> Iterator[tuple[int, str]]:
+    """The port and the inode of every socket that listens."""
     for name in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
@@ -46,8 +58,8 @@ def _listening(port: int) -> Iterator[str]:
             continue
         for line in lines:
             words = line.split()
-            if words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == port:
-                yield words[9]
+            if words[3] == _LISTENING:
+                yield int(words[1].rpartition(":")[2], 16), words[9]
 
 
 def _processes() -> Iterator[int]:
@@ -55,10 +67,18 @@ def _processes() -> Iterator[int]:
 
 
 def _holds(process_id: int, sockets: set[str]) -> bool:
+    return any(link in sockets for link in _held(process_id))
+
+
+def _held(process_id: int) -> Iterator[str]:
+    """What the process has opened."""
     try:
-        return any(str(path.readlink()) in sockets for path in Path(f"/proc/{process_id}/fd").iterdir())
+        opened = list(Path(f"/proc/{process_id}/fd").iterdir())
     except OSError:  # another user's, or gone
-        return False
+        return
+    for path in opened:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            yield str(path.readlink())
 
 
 def _parent(process_id: int) -> int:

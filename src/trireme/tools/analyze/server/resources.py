@@ -20,6 +20,7 @@ from trireme.tools.perf.wire.http1_responses import length_fault
 _TIMEOUT_S = 5.0
 _LARGEST_PAGE = 16 << 20
 _MEGABYTE = 1e6
+_MODEL = re.compile(r'^nv_\w+\{(?:[^}]*,)?model="([^"]*)"', re.MULTILINE)
 _CPU = re.compile(r"^(nv_cpu_\w+)(?:\{[^}]*\})? (\S+)", re.MULTILINE)
 
 
@@ -48,15 +49,15 @@ class ResourceWatch:
 
     def __init__(
         self,
-        metrics_url: str,
+        metrics_url: str | None,
         interval_s: float,
         process_id: int | None = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Raises InputError for what is no address."""
+        """No address: there is no page, and memory is all that is seen. Raises InputError for what is no address."""
         self._headers = dict(headers)
         try:
-            self._address = parse_address(metrics_url, 8002)
+            self._address = None if metrics_url is None else parse_address(metrics_url, 8002)
         except PerfError as error:
             raise InputError(f"--triton-metrics-url: {error}") from None
         self._interval_s = interval_s
@@ -64,12 +65,12 @@ class ResourceWatch:
         self._looks = _Looks()
         self._thread: threading.Thread | None = None
 
-    def is_reachable(self) -> bool:
+    def models(self) -> set[str] | None:
+        """Those that the page names; None where there is no page."""
         try:
-            self._page()
+            return set(_MODEL.findall(self._page()))
         except OSError:
-            return False
-        return True
+            return None
 
     @property
     def sees_devices(self) -> bool:
@@ -117,6 +118,8 @@ class ResourceWatch:
         looks.devices.append(devices)
 
     def _page(self) -> str:
+        if self._address is None:
+            raise OSError("no address")
         connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=_TIMEOUT_S)
         try:
             connection.request("GET", self._address.base or "/metrics", headers=self._headers)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trireme.tools.analyze.options import AnalyzeOptions, ServerPlace
-from trireme.tools.analyze.server.process import server_process
+from trireme.tools.analyze.server.process import listening_ports, server_process
 from trireme.tools.analyze.signals import Waits
 from trireme.tools.child_server import LOOPBACK, SERVICES, ChildServer, ChildServerError, ServerProgram
 from trireme.tools.client.connect import GRPC_PORT, HTTP_PORT, TLS_SCHEMES, ConnectionOptions, connect
@@ -49,6 +49,23 @@ class Target:
         except PerfError:
             return None
         return server_process(address.host, address.port)
+
+    def metrics_urls(self, process_id: int | None) -> list[str]:
+        """Where the page of metrics may be: where the user says, or at a port of the server's process, or at the usual
+        one."""
+        if self.is_metrics_url_given or process_id is None:
+            return [self.metrics_url]
+        usual = parse_address(self.metrics_url, _METRICS_PORT)
+        asked = {
+            parse_address(url, port).port for url, port in ((self.http_url, HTTP_PORT), (self.grpc_url, GRPC_PORT))
+        }
+        ports = [port for port in listening_ports(process_id) if port not in asked]
+        return [f"{replace(usual, port=port).authority}/metrics" for port in ports] or [self.metrics_url]
+
+    @property
+    def is_metrics_url_given(self) -> bool:
+        """Or chosen by us, for a server that was started for the analysis."""
+        return self.place.metrics_url is not None or self.local_id is not None
 
     @property
     def metrics_headers(self) -> tuple[tuple[str, str], ...]:
