@@ -63,6 +63,18 @@ def compute(
     return metrics
 
 
+def at_once_note(metrics: LlmMetrics) -> str:
+    """Says how many streams came as one, which have no time between tokens; empty where none did."""
+    gaps = metrics.values.get("inter_token_latency", [])
+    count = gaps.count(0.0)
+    if not count:
+        return ""
+    return (
+        f"{count} of {len(gaps)} streams brought all of their tokens at once: their inter token latency is 0, and they are "
+        "left out of the throughput per user."
+    )
+
+
 def statistics(values: Sequence[float]) -> dict[str, float]:
     """Average, extremes, percentiles and deviation."""
     array = np.array(values, np.float64)
@@ -88,8 +100,9 @@ def _of_request(
     row["time_to_first_token"] = (first - answer.start_ns) / 1e6
     if len(answer.times_ns) > 1:
         row["time_to_second_token"] = (answer.times_ns[1] - first) / 1e6
-    if tokens > 1 and last > first:
+    if tokens > 1:
         row["inter_token_latency"] = (last - first) / 1e6 / (tokens - 1)
+    if tokens > 1 and last > first:
         row["output_token_throughput_per_user"] = 1000 / row["inter_token_latency"]
     return row
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from trireme.core.exit_codes import INTERRUPTED
 from trireme.tools.perf.errors import SUCCESS, PerfError
 from trireme.tools.perf.llm.flags import make_parser, read_options
-from trireme.tools.perf.llm.metrics import compute
+from trireme.tools.perf.llm.metrics import at_once_note, compute
 from trireme.tools.perf.llm.options import LlmOptions
 from trireme.tools.perf.llm.pieces import read_answer
 from trireme.tools.perf.llm.prompts import fitting_length, make_prompts
@@ -64,6 +64,8 @@ def run(options: LlmOptions) -> int:
     if not metrics.totals:
         raise PerfError(f"No answer with text came back{_because(state.error, options)}")
     print(table_text(metrics, options.is_streaming))
+    if note := at_once_note(metrics):
+        print(note, file=sys.stderr)
     _export(options, prepared, records.details, Window(records, 1, bounds_ns=_bounds(records.details)))
     for path in write_files(metrics, options):
         print(f"Wrote {path}")

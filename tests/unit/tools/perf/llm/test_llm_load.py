@@ -14,7 +14,7 @@ from trireme.proto import service_pb2
 from trireme.tools.perf.command import run_llm_command
 from trireme.tools.perf.errors import PerfError, UsageError
 from trireme.tools.perf.llm.flags import make_parser, read_options
-from trireme.tools.perf.llm.metrics import compute, statistics
+from trireme.tools.perf.llm.metrics import at_once_note, compute, statistics
 from trireme.tools.perf.llm.options import LlmOptions, PromptOptions
 from trireme.tools.perf.llm.pieces import GeneratedText, read_answer
 from trireme.tools.perf.llm.prompts import Prompt, fitting_length, make_prompts
@@ -191,6 +191,18 @@ def test_the_numbers_of_a_language_model() -> None:
     assert metrics.totals["output_token_throughput"] == pytest.approx(8 / 0.4)
     assert metrics.totals["request_throughput"] == pytest.approx(5)
     assert metrics.totals["request_goodput"] == pytest.approx(2.5)
+
+
+def test_a_stream_that_comes_as_one_counts_in_the_latency_between_tokens_and_is_told() -> None:
+    texts = [
+        GeneratedText(0, (100 * MS, 100 * MS), ("a", "b"), None, None, 0),
+        GeneratedText(0, (300 * MS, 400 * MS), ("a", "b"), None, None, 0),
+    ]
+    metrics = compute(texts, [Prompt("x y", 2, None)], None, is_streaming=True, goodput={})
+    assert metrics.values["inter_token_latency"] == [0, 100]
+    assert metrics.values["output_token_throughput_per_user"] == [10]
+    assert at_once_note(metrics).startswith("1 of 2 streams brought all of their tokens at once: ")
+    assert at_once_note(compute(texts[1:], [Prompt("x", 1, None)], None, is_streaming=True, goodput={})) == ""
 
 
 def test_results_are_a_table_csv_and_json() -> None:
