@@ -46,6 +46,7 @@ def test_tokens_are_measured(
     command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert run.returncode == 0, run.stderr
+    assert "Prompts have 12 words, which may be more tokens: --tokenizer makes them to the token.\n" in run.stderr
     assert "Time To First Token (ms)" in run.stdout
     (folder,) = (tmp_path / "out").iterdir()
     document = json.loads((folder / "profile_export_genai_perf.json").read_text())

@@ -70,8 +70,8 @@ def at_once_note(metrics: LlmMetrics) -> str:
     if not count:
         return ""
     return (
-        f"{count} of {len(gaps)} streams brought all of their tokens at once: their inter token latency is 0, and they are "
-        "left out of the throughput per user."
+        f"{count} of {len(gaps)} streams brought all of their tokens at once: their inter token latency is 0, and they "
+        "are left out of the throughput per user."
     )
 
 

@@ -51,6 +51,13 @@ def make_prompts(options: PromptOptions, counter: TokenCounter | None) -> list[P
     return prompts
 
 
+def words_note(options: PromptOptions, counter: TokenCounter | None) -> str:
+    """Says that lengths are words where nobody counts tokens; empty where somebody does, or the prompts are given."""
+    if counter is not None or options.input_file is not None:
+        return ""
+    return f"Prompts have {options.input_tokens_mean} words, which may be more tokens: --tokenizer makes them to the token."
+
+
 def fitting_length(refusal: str, length: int) -> int | None:
     """What to ask for in place of prompts of this length, which a model has refused so: half of its context.
     None where that is not why it refused."""

@@ -13,7 +13,7 @@ from trireme.tools.perf.llm.flags import make_parser, read_options
 from trireme.tools.perf.llm.metrics import at_once_note, compute
 from trireme.tools.perf.llm.options import LlmOptions
 from trireme.tools.perf.llm.pieces import read_answer
-from trireme.tools.perf.llm.prompts import fitting_length, make_prompts
+from trireme.tools.perf.llm.prompts import fitting_length, make_prompts, words_note
 from trireme.tools.perf.llm.report import artifact_folder, table_text, write_files, write_inputs
 from trireme.tools.perf.llm.requests import input_data, prepare
 from trireme.tools.perf.llm.tokens import token_counter
@@ -40,6 +40,8 @@ def run(options: LlmOptions) -> int:
     for note in options.notes:
         print(note, file=sys.stderr)
     counter = token_counter(options.tokenizer)
+    if note := words_note(options.prompts, counter):
+        print(note, file=sys.stderr)
     prompts = make_prompts(options.prompts, counter)
     _make_folder(options)
     prepared = prepare(options, prompts)
