@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from trireme import __version__
 from trireme.config.options.flag_parser import FlagParser
 from trireme.tools.perf.command_line import values
 from trireme.tools.perf.errors import UsageError
@@ -37,6 +38,7 @@ class _Parser(FlagParser):
 def make_parser(program: str) -> argparse.ArgumentParser:
     """The parser, with the usage text."""
     parser = _Parser(prog=program, description="Loads a language model and measures its tokens.")
+    parser.add_argument("--version", action="version", version=f"genai-perf {__version__} (Trireme)")
     add = parser.add_argument_group("model and server").add_argument
     add("-m", "--model", action="append", required=True, metavar="NAME", help="the model; required")
     add("--service-kind", default=None, metavar="KIND", help="triton (default) or openai")

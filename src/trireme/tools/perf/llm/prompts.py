@@ -55,7 +55,8 @@ def words_note(options: PromptOptions, counter: TokenCounter | None) -> str:
     """Says that lengths are words where nobody counts tokens; empty where somebody does, or the prompts are given."""
     if counter is not None or options.input_file is not None:
         return ""
-    return f"Prompts have {options.input_tokens_mean} words, which may be more tokens: --tokenizer makes them to the token."
+    length = options.input_tokens_mean
+    return f"Prompts have {length} words, which may be more tokens: --tokenizer makes them to the token."
 
 
 def fitting_length(refusal: str, length: int) -> int | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from trireme import __version__
 from trireme.core.elements import encode_bytes
 from trireme.proto import service_pb2
 from trireme.tools.perf.command import run_llm_command
@@ -229,6 +230,14 @@ ORIGINAL = (
     "--output-tokens-mean-deterministic --concurrency 1 --measurement-interval 4000 --stability-percentage 999 "
     "--profile-export-file mine.json --generate-plots"
 )
+
+
+@pytest.mark.parametrize("before", [[], ["profile"]], ids=["alone", "behind profile"])
+def test_the_version_is_told_without_a_model(before: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_llm_command("genai-perf", [*before, "--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"genai-perf {__version__} (Trireme)\n"
 
 
 def test_a_command_line_of_the_original_is_run_and_what_has_no_effect_is_told() -> None:
