@@ -40,19 +40,19 @@ class ConnectionOptions:
 def connect(options: ConnectionOptions) -> ServerClient:
     """Nothing is asked yet; raises InputError for what is no address."""
     if not options.is_grpc:
-        return connect_http(options)
+        return connect_http(options, has_grpc=True)
     from trireme.tools.client.grpc_client import GrpcClient  # not needed by who speaks the other protocol
 
     address, context = place_of(options)
     return GrpcClient(address, options.headers, context, options.timeout_s)
 
 
-def connect_http(options: ConnectionOptions) -> HttpClient:
-    """The same for what only HTTP has."""
+def connect_http(options: ConnectionOptions, *, has_grpc: bool = False) -> HttpClient:
+    """The same for what only HTTP has, unless said otherwise."""
     from trireme.tools.client.http_client import HttpClient
 
     address, context = place_of(options)
-    return HttpClient(address, options.headers, context, options.timeout_s)
+    return HttpClient(address, options.headers, context, options.timeout_s, has_grpc=has_grpc)
 
 
 def place_of(options: ConnectionOptions) -> tuple[Address, ssl.SSLContext | None]:

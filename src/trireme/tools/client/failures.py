@@ -9,8 +9,8 @@ import ssl
 from trireme.tools.client.errors import TimedOutError, UnreachableError
 
 
-def connection_failure(error: Exception, place: str, timeout_s: float, is_grpc: bool) -> UnreachableError:
-    """What to tell for what went wrong between us and the server."""
+def connection_failure(error: Exception, place: str, timeout_s: float, is_grpc: bool | None) -> UnreachableError:
+    """What to tell for what went wrong between us and the server; no protocol: there is HTTP alone."""
     kind = TimedOutError if isinstance(error, TimeoutError) else UnreachableError
     return kind(f"{_reason(error, place, timeout_s)}{_advice(error, is_grpc)}")
 
@@ -33,12 +33,14 @@ def _reason(error: Exception, place: str, timeout_s: float) -> str:
     return f"the connection to {place} broke: {error or type(error).__name__}"
 
 
-def _advice(error: Exception, is_grpc: bool) -> str:
+def _advice(error: Exception, is_grpc: bool | None) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "\n'trireme serve FOLDER' starts a server; was another address meant?"
     if isinstance(error, ssl.SSLCertVerificationError):
         return "\n--ca FILE names who signed it"
     if isinstance(error, (OSError, TimeoutError)) and not isinstance(error, ConnectionError):
         return ""
+    if is_grpc is None:
+        return "\nif this is the port for gRPC, give the one for HTTP"
     other, usual = ("HTTP", "without --grpc") if is_grpc else ("gRPC", "with --grpc")
     return f"\nif this is the port for {other}, ask {usual}"

@@ -30,12 +30,20 @@ class HttpClient:
     """A client over HTTP/1.1."""
 
     def __init__(
-        self, address: Address, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | None, timeout_s: float
+        self,
+        address: Address,
+        headers: tuple[tuple[str, str], ...],
+        context: ssl.SSLContext | None,
+        timeout_s: float,
+        *,
+        has_grpc: bool = True,
     ) -> None:
+        """`has_grpc`: whoever asks could choose gRPC as well."""
         self._address = address
         self._headers = dict(headers)
         self._context = context
         self._timeout_s = timeout_s
+        self._has_grpc = has_grpc
 
     @property
     def place(self) -> str:
@@ -190,7 +198,7 @@ class HttpClient:
         return content
 
     def _failure(self, error: Exception) -> UnreachableError:
-        return connection_failure(error, self.place, self._timeout_s, is_grpc=False)
+        return connection_failure(error, self.place, self._timeout_s, False if self._has_grpc else None)
 
     @contextmanager
     def borrowed(self) -> Iterator[http.client.HTTPConnection]:

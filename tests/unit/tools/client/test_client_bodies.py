@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from meanwhile import serving
 
 from trireme.core.tensor import Tensor
 from trireme.tools.client import http_client
-from trireme.tools.client.connect import ConnectionOptions, connect
+from trireme.tools.client.connect import ConnectionOptions, connect, connect_http
 from trireme.tools.client.errors import (
     AnswerError,
     ClientError,
@@ -182,6 +183,23 @@ def test_failures_say_what_to_look_at(error: Exception, is_grpc: bool, words: st
     failure: ClientError = connection_failure(error, "there", 5.0, is_grpc)
     assert words in str(failure)
     assert failure.exit_code == 3
+
+
+class _Frames(StreamRequestHandler):
+    """Speaks HTTP/2, whatever is asked."""
+
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\r\n")
+
+
+def test_the_port_for_grpc_is_told_with_advice_that_the_command_takes() -> None:
+    with serving(ThreadingTCPServer(("127.0.0.1", 0), _Frames)) as server:
+        options = ConnectionOptions(f"127.0.0.1:{server.server_address[1]}")
+        with pytest.raises(ClientError, match="if this is the port for gRPC, ask with --grpc"):
+            connect(options).index()
+        with pytest.raises(ClientError, match="if this is the port for gRPC, give the one for HTTP"):
+            connect_http(options).index()
 
 
 @contextmanager
