@@ -6,7 +6,6 @@ import base64
 import binascii
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import element_count, encode_bytes
+from trireme.tools.perf.bounded_files import read_bounded
 from trireme.tools.perf.data.generated import known_shape
 from trireme.tools.perf.data.tensors import InputTensor, Step, tensor_bytes
 from trireme.tools.perf.errors import PerfError
@@ -25,7 +25,7 @@ Streams = list[tuple[Step, ...]]
 def read_json(path: str) -> dict[str, Any]:
     """The document of a file of input data; raises PerfError."""
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(read_bounded(path).decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise PerfError(f"failed to open file for reading provided data: '{path}': {reason}") from None

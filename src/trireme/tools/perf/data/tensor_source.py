@@ -8,11 +8,12 @@ import numpy as np
 
 from trireme.core.datatype import BYTES
 from trireme.core.elements import element_count, encode_bytes
+from trireme.tools.perf.bounded_files import MOST_BYTES, read_bounded
 from trireme.tools.perf.data.generated import generated_tensors, known_shape
 from trireme.tools.perf.data.json_files import read_streams
 from trireme.tools.perf.data.tensors import Dataset, InputTensor, Step, tensor_bytes
 from trireme.tools.perf.errors import PerfError
-from trireme.tools.perf.model import ModelDescription
+from trireme.tools.perf.model import ModelDescription, TensorSpec
 from trireme.tools.perf.options import InputOptions
 
 _PREFIX = "error: Failed to init manager inputs: "
@@ -43,11 +44,8 @@ def _from_folder(folder: Path, model: ModelDescription, options: InputOptions) -
             if spec.is_optional:
                 continue
             raise PerfError(f"failed to read file for input {spec.name}: there is no '{path}'")
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise PerfError(f"failed to read file for input {spec.name}: '{path}': {error.strerror}") from None
         shape = known_shape(spec, options.shapes)
+        content = _content(path, spec, tensor_bytes(spec.datatype, shape))
         if spec.datatype == BYTES:
             lines = content.split(b"\n")
             lines = lines[:-1] if lines[-1] == b"" else lines
@@ -56,10 +54,16 @@ def _from_folder(folder: Path, model: ModelDescription, options: InputOptions) -
                     f"provided data for input {spec.name} has {len(lines)} strings, expect {element_count(shape)}"
                 )
             content = encode_bytes(lines)
-        elif len(content) != tensor_bytes(spec.datatype, shape):
-            raise PerfError(
-                f"provided data for input {spec.name} has byte size {len(content)}, "
-                f"expect {tensor_bytes(spec.datatype, shape)}"
-            )
         tensors.append(InputTensor(spec.name, spec.datatype, shape, content))
     return Step(tuple(tensors))
+
+
+def _content(path: Path, spec: TensorSpec, wanted: int | None) -> bytes:
+    """The whole file, which is not read where its size tells that it is not what is wanted."""
+    try:
+        size = path.stat().st_size
+        if wanted is not None and size != wanted:
+            raise PerfError(f"provided data for input {spec.name} has byte size {size}, expect {wanted}")
+        return read_bounded(str(path), MOST_BYTES if wanted is None else wanted)
+    except OSError as error:
+        raise PerfError(f"failed to read file for input {spec.name}: '{path}': {error.strerror}") from None

@@ -6,8 +6,8 @@ import json
 import random
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
+from trireme.tools.perf.bounded_files import read_bounded
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.llm.options import PromptOptions
 from trireme.tools.perf.llm.tokens import TokenCounter, WordCounter
@@ -85,7 +85,7 @@ def _text(tokens: int, counter: TokenCounter, generator: random.Random) -> str:
 def _read(path: str) -> list[str]:
     texts = []
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = read_bounded(path).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise PerfError(f"the prompts cannot be read: '{path}': {error}") from None
     for number, line in enumerate(lines, 1):

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
 
+from trireme.tools.perf.bounded_files import read_bounded
 from trireme.tools.perf.errors import PerfError
 
 
@@ -80,7 +80,7 @@ def read_intervals(path: str) -> list[float]:
     """The microseconds of a file, one number per line; raises PerfError."""
     intervals = []
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        lines = read_bounded(path).decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise PerfError(f"failed to read the request intervals: '{path}': {error}") from None
     for number, line in enumerate(lines, 1):

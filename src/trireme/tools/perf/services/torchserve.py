@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from trireme.tools.perf.bounded_files import read_bounded
 from trireme.tools.perf.control.connect import server_address
 from trireme.tools.perf.data.batches import RequestContent, RequestInput
 from trireme.tools.perf.data.json_files import read_json, timestamp_ms
@@ -54,7 +54,7 @@ def _content(path: str, number: int, entry: Any) -> RequestContent:
     if not isinstance(name, str):
         raise PerfError(f'{place}: there is no "{INPUT}" with the path of a file')
     try:
-        data = Path(name).read_bytes()
+        data = read_bounded(name)
     except OSError as error:
         raise PerfError(f"{place}: failed to read '{name}': {error.strerror}") from None
     return RequestContent((RequestInput(INPUT, "BYTES", (1,), b""),), (), timestamp_ms(entry, place), data)

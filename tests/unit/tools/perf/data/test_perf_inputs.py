@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from trireme.core.elements import decode_bytes, encode_bytes
+from trireme.tools.perf.bounded_files import read_bounded
 from trireme.tools.perf.data.batches import request_contents
 from trireme.tools.perf.data.tensor_source import load_dataset
 from trireme.tools.perf.errors import PerfError
@@ -165,6 +166,28 @@ def test_a_folder_has_a_file_for_each_input(tmp_path: Path) -> None:
     (tmp_path / "P").unlink()
     with pytest.raises(PerfError, match="failed to read file for input P"):
         load_dataset(model(PAIR, TEXTS), options, 0)
+
+
+def test_a_file_of_another_size_than_its_tensor_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "P").open("wb") as file:
+        file.truncate(1 << 36)  # more than there is memory for
+    with pytest.raises(PerfError, match=f"has byte size {1 << 36}, expect 8"):
+        load_dataset(model(PAIR), InputOptions(sources=(str(tmp_path),)), 0)
+
+
+def test_json_and_strings_have_a_largest_size(tmp_path: Path) -> None:
+    for name in ("x.json", "T"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate((1 << 30) + 1)
+    for source in (tmp_path / "x.json", tmp_path):
+        with pytest.raises(PerfError, match="it has more than 1024 MiB"):
+            load_dataset(model(TEXTS), InputOptions(sources=(str(source),)), 0)
+
+
+def test_what_has_no_size_is_read_up_to_the_largest() -> None:
+    with pytest.raises(OSError, match="it has more than 5 bytes"):
+        read_bounded("/dev/zero", 5)
+    assert read_bounded("/dev/null", 5) == b""
 
 
 def test_batches_take_the_next_steps_in_turn(tmp_path: Path) -> None:
