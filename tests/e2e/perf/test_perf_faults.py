@@ -81,6 +81,28 @@ def test_a_server_that_takes_requests_and_answers_none_is_told_window_by_window(
     assert run.stderr.endswith("The server has taken the requests and answered none.\n")
 
 
+def test_a_signal_in_the_warm_up_measures_nothing() -> None:
+    is_asked = threading.Event()
+    say = _saying(_ANSWER)
+
+    def answer(connection: socket.socket) -> None:
+        say(connection)
+        is_asked.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_accept, args=[listening, answer], daemon=True).start()
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        words = ["-m", "m", "-u", place, "--warmup-request-count", "100000000", "--request-count", "5"]
+        command = [sys.executable, "-m", "trireme", "perf", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert is_asked.wait(60)
+            process.send_signal(signal.SIGINT)
+            printed, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.endswith("Interrupted before the measurement began.\n")
+    assert "Throughput" not in printed
+
+
 def _run_where_inference_is(answer: Callable[[socket.socket], None], *words: str) -> subprocess.CompletedProcess[str]:
     """Loads a server that describes its model, and treats inferences like this."""
     with socket.create_server(("127.0.0.1", 0)) as listening:

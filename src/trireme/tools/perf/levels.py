@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from trireme.core.exit_codes import INTERRUPTED
 from trireme.tools.perf.control.port import ServerCalls
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.load.process import LoadProcess
@@ -91,7 +92,8 @@ class LevelRunner:
 
     def _visit_concurrency(self, level: float) -> bool:
         concurrency = int(level)
-        self._warm_up(LoadLevel(concurrency=concurrency))
+        if not self._warm_up(LoadLevel(concurrency=concurrency)):
+            return False
         print(f"Request concurrency: {concurrency}", flush=True)
         self._live.begin(f"concurrency {concurrency}")
         return self._measure(
@@ -101,7 +103,8 @@ class LevelRunner:
     def _visit_rate(self, rate: float) -> bool:
         options = self._options
         schedule = Schedule(options.distribution, rate=rate, seed=options.seed)
-        self._warm_up(LoadLevel(schedule=schedule))
+        if not self._warm_up(LoadLevel(schedule=schedule)):
+            return False
         print(f"Request Rate: {six_digits(rate)} inference requests per seconds", flush=True)
         self._live.begin(f"{six_digits(rate)} requests/s")
         return self._measure(rate, LoadLevel(schedule=schedule, budget=self._budget), None)
@@ -153,10 +156,11 @@ class LevelRunner:
     def _budget(self) -> int | None:
         return self._options.measurement.request_count or None
 
-    def _warm_up(self, level: LoadLevel) -> None:
+    def _warm_up(self, level: LoadLevel) -> bool:
+        """Whether to go on; raises PerfError where it was interrupted, and nothing has been measured yet."""
         count = self._options.measurement.warmup_request_count
         if not count:
-            return
+            return True
         wanted = self._load.state().total + count
         self._load.configure(LoadLevel(level.concurrency, level.schedule, budget=count))
         self._live.begin("warmup")
@@ -164,6 +168,10 @@ class LevelRunner:
             self._live.show_state(state)
             time.sleep(_POLL_S)
         self._live.clear()
+        if self._interruption.is_set and not self.rows:
+            raise PerfError("Interrupted before the measurement began.", INTERRUPTED)
+        self.is_interrupted = self._interruption.is_set
+        return not self.is_interrupted
 
     def _measure(self, level: float, load_level: LoadLevel, name: str | None) -> bool:
         result = self._measurement.run(load_level)
