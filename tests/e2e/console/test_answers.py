@@ -15,6 +15,13 @@ SHOWN = """import('/console/static/trying/answers.js').then((found) => {
   place.append(...found.showOutputs([%(output)s], {labels: {OUT: %(labels)s}}));
   return [...place.querySelectorAll(%(selector)s)].map((one) => one.textContent);
 })"""
+OPEN_ALL = """
+  for (const one of place.querySelectorAll('details')) {
+    const isToggled = new Promise((done) => one.addEventListener('toggle', done));
+    one.open = true;
+    await isToggled;
+  }
+"""
 LARGE = (1 << 53) + 1
 
 
@@ -82,11 +89,14 @@ def test_longest_bar_is_the_likeliest(page: Page, server: RunningServer, values:
     assert page.run(WIDTHS % {"names": "['a', 'b', 'c']", "values": values}) == widths
 
 
-VIEW = """import('/console/static/trying/answers.js').then(({showOutputs}) => {
+VIEW = """import('/console/static/trying/answers.js').then(async ({showOutputs}) => {
   const [output] = showOutputs([%s], {});
   const folded = output.querySelector('details');
+  const isOpen = folded?.open;
+  if (folded) folded.open = true;
+  await new Promise((done) => (folded ? folded.addEventListener('toggle', done) : done()));
   const what = (node) => node && (node.querySelector('canvas') || node.matches('canvas') ? 'image' : 'numbers');
-  return [what(output.querySelector('.stack > :first-child')), folded && what(folded.lastChild), folded?.open];
+  return [what(output.querySelector('.stack > :first-child')), folded && what(folded.lastChild), isOpen];
 })"""
 
 
@@ -106,3 +116,45 @@ def test_matrix_is_there_as_numbers_and_as_an_image(
     size = math.prod(shape)
     output = f"{{name: 'OUT', datatype: '{datatype}', shape: {shape}, values: new {kind}({size}).fill(7)}}"
     assert page.run(VIEW % output) == seen
+
+
+def test_text_that_breaks_off_in_a_string_is_told_at_once(page: Page, server: RunningServer) -> None:
+    broken = "NaN, " + json.dumps("x" * 60)[:-1]
+    script = f"import('/console/static/parts/tensors.js').then((found) => found.parseJson({json.dumps(broken)}))"
+    assert page.run(f"{script}.then(() => '', (error) => error.name)") == "SyntaxError"
+
+
+def test_sound_of_whole_numbers_is_as_loud_as_it_is(page: Page, server: RunningServer) -> None:
+    values = "Int16Array.from({length: 1000}, (_, at) => (at % 2 ? 16384 : -16384))"
+    sound = (
+        "import('/console/static/trying/answers.js').then(async (found) => {"
+        f"  const output = {{name: 'audio', datatype: 'INT16', shape: [1000], values: {values}}};"
+        "  found.showOutputs([output], {});"
+        "  const data = await keptBlob.arrayBuffer();"
+        "  return [...new Int16Array(data).slice(22, 24)];"
+        "})"
+    )
+    page.run(
+        "(() => { const make = URL.createObjectURL;"
+        " URL.createObjectURL = (blob) => { window.keptBlob = blob; return make.call(URL, blob); }; })()"
+    )
+    assert page.run(sound) == [-16383, 16383]
+
+
+@pytest.mark.parametrize(("shape", "is_picture"), [((2000, 2000), True), ((2100, 2000), False), ((16, 9000), False)])
+def test_matrix_becomes_a_picture_when_somebody_opens_it_and_not_without_limit(
+    page: Page, server: RunningServer, shape: tuple[int, int], is_picture: bool
+) -> None:
+    output = f"{{name: 'OUT', datatype: 'FP32', shape: {list(shape)}, values: new Float32Array({shape[0] * shape[1]})}}"
+    assert shown(page, output, "canvas") == []
+    assert shown(page, output, "summary") == (["As an image"] if is_picture else [])
+    opened = SHOWN.replace("  return", OPEN_ALL + "  return").replace("(found) =>", "async (found) =>")
+    script = opened % {"output": output, "selector": '"canvas"', "labels": "null"}
+    assert len(page.run(script)) == is_picture
+
+
+def test_very_long_text_is_cut_until_somebody_wants_all_of_it(page: Page, server: RunningServer) -> None:
+    output = "{name: 'OUT', datatype: 'BYTES', shape: [1], values: ['x'.repeat(4000000)]}"
+    (text,) = shown(page, output, "pre")
+    assert len(text) == 100_000
+    assert shown(page, output, "summary") == ["3900000 more letters"]

@@ -164,3 +164,31 @@ def written_tokens(server: RunningServer) -> float:
 def running(server: RunningServer) -> float:
     """Sequences that the engine works on."""
     return sum(server.metric("vllm:num_requests_running").values())
+
+
+def test_question_without_an_answer_is_not_sent_again(page: Page, server: RunningServer) -> None:
+    open_chat(page, server)
+    page.run(
+        "(() => { const fetch = window.fetch; window.sent = []; window.fetch = (path, options) => {"
+        " if (!path.includes('/chat/')) return fetch(path, options);"
+        " window.sent.push(JSON.parse(options.body).messages.map(({content}) => content).join('|'));"
+        " return window.sent.length === 1 ? Promise.reject(new TypeError('gone')) : fetch(path, options); }; })()"
+    )
+    say(page, "First.")
+    page.until("document.querySelector('.turn .meta')?.textContent === 'The server does not answer.'")
+    say(page, "Second.")
+    page.until(f"[...document.querySelectorAll('.turn .meta')].some((meta) => {SPEED}.test(meta.textContent))")
+    assert page.run("window.sent") == ["First.", "Second."]
+
+
+def test_parameter_out_of_its_range_is_not_sent(page: Page, server: RunningServer) -> None:
+    open_chat(page, server)
+    page.run("document.querySelector('#parameters').open = true")
+    page.type("[aria-label='Temperature']", "9")
+    say(page, "Hello.")
+    page.until("!document.querySelector('[aria-label=Temperature]').validity.valid")
+    assert page.run("document.querySelectorAll('.turn').length") == 0
+    page.type("[aria-label='Temperature']", "0.75")
+    say(page, "Hello.")
+    page.until("document.querySelectorAll('.turn').length === 2")
+    page.until("document.querySelector('#stop').hidden")

@@ -1,37 +1,41 @@
 // The view that the address asks for behind #, and the line of vital signs above it.
-import {clock, failed, h, replace, setAttribute, setText, share, span} from "./parts/dom.js";
+import {clock, failed, h, note, replace, setAttribute, setText, share, span} from "./parts/dom.js";
 import {changeKey, hasKey} from "./parts/api.js";
 import {follow, followAgain, listen, live} from "./parts/live.js";
+import {modelView} from "./models/model.js";
 import {modelsView} from "./models/table.js";
+import {apiView} from "./pages/apidoc.js";
+import {requestsView} from "./pages/requests.js";
+import {serverView} from "./pages/server.js";
 
 const main = document.getElementById("main");
 const otherKey = document.getElementById("other-key");
-const lazy = (file, name) => async (...given) => (await import(file))[name](...given);
-const VIEWS = {
-	models: modelsView,
-	model: lazy("./models/model.js", "modelView"),
-	requests: lazy("./pages/requests.js", "requestsView"),
-	server: lazy("./pages/server.js", "serverView"),
-	api: lazy("./pages/apidoc.js", "apiView"),
-};
+const VIEWS = {models: modelsView, model: modelView, requests: requestsView, server: serverView, api: apiView};
 let leave = null;
 let shown = 0;
+let isCut = false; // the view could not be shown, because the server was away
+let wasConnected = false;
 
-// A view is put on the page when it is ready, unless another one was asked for meanwhile.
 async function show() {
 	const number = ++shown;
 	const [page, ...parts] = addressed();
-	leave?.();
+	const last = leave;
 	leave = null;
+	last?.();
 	mark(page);
-	document.title = `${page === "model" ? parts[0] : page[0].toUpperCase() + page.slice(1)} · Trireme`;
+	const isKnown = Object.hasOwn(VIEWS, page) && (page !== "model" || parts[0]);
+	document.title = `${isKnown && parts[0] ? parts[0] : page[0].toUpperCase() + page.slice(1)} · Trireme`;
 	const place = h("div");
+	const slow = setTimeout(() => number === shown && replace(main, note("Waiting for the server.")), 1000);
 	let stop = null;
+	isCut = false;
 	try {
-		stop = await (VIEWS[page] || noView)(place, parts);
+		stop = await (isKnown ? VIEWS[page] : noView)(place, parts);
 	} catch (error) {
+		isCut = !error.status && number === shown;
 		replace(place, failed(error), home());
 	}
+	clearTimeout(slow);
 	if (number === shown) {
 		leave = stop;
 		replace(main, place);
@@ -61,7 +65,6 @@ function mark(page) {
 const home = () => h("p", h("a", {href: "#/"}, "All models"));
 const noView = (place) => void replace(place, h("h1", "There is no such page"), home());
 
-// Only texts that have changed are touched.
 function vitals() {
 	const line = document.getElementById("vitals");
 	const {isConnected, problem, takenAt} = live;
@@ -78,6 +81,8 @@ function vitals() {
 	line.querySelector(".dot").className = `dot ${isConnected ? "good" : "bad"}`;
 	signs.forEach(([, text], at) => setText(line.children[at].lastChild, text));
 	otherKey.hidden = !hasKey();
+	if (isCut && isConnected && !wasConnected) show();
+	wasConnected = isConnected;
 }
 
 function signsOf(server) {
@@ -99,6 +104,7 @@ window.addEventListener("hashchange", () => {
 	main.focus({preventScroll: true});
 	window.scrollTo(0, 0);
 });
+window.addEventListener("again", show);
 listen(vitals);
 vitals();
 show();

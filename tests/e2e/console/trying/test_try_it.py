@@ -99,6 +99,20 @@ def test_boxes_and_masks_are_drawn_on_the_image(page: Page, server: RunningServe
     assert str(picture.stat().st_size) in answer(page)
 
 
+def test_what_is_drawn_lies_on_a_tall_image_as_on_any_other(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    picture = tmp_path / "mast.png"
+    Image.new("RGB", (60, 600), (200, 220, 255)).save(picture)
+    open_form(page, server, "detector")
+    page.choose_file("input[type=file]", picture)
+    send(page)
+    page.until("!!document.querySelector('.overlay canvas')?.width")
+    both = "[...document.querySelectorAll('.overlay img, .overlay canvas')]"
+    fits = f"{both}.map((one) => getComputedStyle(one).objectFit)"
+    sizes = f"{both}.map((one) => [one.clientWidth, one.clientHeight].join())"
+    assert page.run(fits) == ["contain", "contain"]
+    assert len(set(page.run(sizes))) == 1
+
+
 def test_image_that_was_taken_back_is_not_drawn_on(page: Page, server: RunningServer, tmp_path: Path) -> None:
     picture = tmp_path / "sea.png"
     Image.new("RGB", (60, 40), (200, 220, 255)).save(picture)

@@ -5,7 +5,10 @@ import {
 } from "../parts/dom.js";
 import {get, post} from "../parts/api.js";
 import {listen, rows} from "../parts/live.js";
+import {logView} from "../pages/log.js";
 import {modelRequestsView} from "../pages/requests.js";
+import {chatView} from "../trying/chat.js";
+import {tryView} from "../trying/tryit.js";
 import {configurationView, statisticsView} from "./facts.js";
 import {COLUMNS} from "./line.js";
 import {overviewView} from "./overview.js";
@@ -13,12 +16,12 @@ import {showFacts} from "./table.js";
 
 const VIEWS = {
 	overview: overviewView,
-	chat: async (body, {detail}) => (await import("../trying/chat.js")).chatView(body, detail),
-	try: async (body, {detail}) => (await import("../trying/tryit.js")).tryView(body, detail),
+	chat: (body, {detail}) => chatView(body, detail),
+	try: (body, {detail}) => tryView(body, detail),
 	config: configurationView,
 	statistics: statisticsView,
 	requests: modelRequestsView,
-	log: async (body, {name}) => (await import("../pages/log.js")).logView(body, name),
+	log: (body, {name}) => logView(body, name),
 };
 const FACTS = ["rps", "p50", "p99", "queue", "batch", "errors", "memory", "instances"];
 const UNCHANGED = "is as it was: nothing in its folder has changed since it was loaded.";
@@ -33,7 +36,7 @@ export async function modelView(main, [name, given = "newest", tab = "overview"]
 	const version = given === "newest" ? "" : given;
 	const address = `/console/api/models/${modelPath(name, version)}`;
 	const detail = await get(address);
-	const head = headOf(detail);
+	const head = headOf(detail, () => change());
 	const body = h("div");
 	const actions = h("div.row");
 	const problem = h("div", {role: "alert"});
@@ -44,11 +47,22 @@ export async function modelView(main, [name, given = "newest", tab = "overview"]
 	replace(actions, controls(detail, actions, problem));
 	const stopHead = listen(head.draw);
 	head.draw();
+	// Of one that somebody else has loaded or unloaded; a form that is filled in stays.
+	const change = async () => {
+		if (tab !== "try" && tab !== "chat") return window.dispatchEvent(new Event("again"));
+		const now = await get(address);
+		replace(nav, tabLinks(now, version, tab));
+		replace(actions, controls(now, actions, problem));
+	};
 	let stopView;
 	try {
-		stopView = await (VIEWS[tab] || overviewView)(body, {name, version, address, detail});
+		stopView = await (Object.hasOwn(VIEWS, tab) ? VIEWS[tab] : overviewView)(body, {name, version, address, detail});
 	} catch (error) {
 		replace(body, failed(error));
+		if (!error.status) {
+			stopHead();
+			throw error;
+		}
 	}
 	return () => {
 		stopHead();
@@ -71,12 +85,12 @@ function tabLinks({name, serving}, version, tab) {
 	return Object.entries(tabs).map(link);
 }
 
-// What has not changed is left alone, so that nothing is read out twice.
-function headOf(detail) {
+function headOf(detail, change) {
 	const state = h("span");
 	const facts = h("div.cards.small");
 	const notice = h("div");
 	let shown = "";
+	let wasUp;
 	const isOurs = (one) => one.name === detail.name && (one.version === detail.version || !detail.version);
 	const columns = FACTS.map((id) => COLUMNS.find((column) => column.id === id));
 	const draw = () => {
@@ -87,6 +101,9 @@ function headOf(detail) {
 			replace(state, badge(now));
 			replace(notice, problemOf(now) && h("p.notice.bad", {role: "alert"}, now.reason));
 		}
+		const isUp = row?.rps !== undefined;
+		if (wasUp !== undefined && wasUp !== isUp) change();
+		if (rows.size) wasUp = isUp;
 		showFacts(facts, row?.rps === undefined ? [] : columns.map(({label, show}) => [label, show(row) || "–"]));
 	};
 	return {state, facts, notice, draw};
@@ -124,7 +141,6 @@ function controls({name, serving, can_control: canControl}, actions, problem) {
 	return [control("Reload", "load", () => RELOAD), control("Unload", "unload", unload, {class: "danger"})];
 }
 
-// `key` changes when any version is loaded again or goes.
 async function copiesOf(name) {
 	const address = `/console/api/models/${modelPath(name)}`;
 	const newest = await get(address);

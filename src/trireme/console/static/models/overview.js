@@ -13,8 +13,6 @@ const MOST_EVENTS = 20;
 const tenths = known((value) => value.toFixed(1));
 const cores = known((value) => String(Number(value.toFixed(3))));
 
-// Each with its series: name, column of the history, colour. Of a language model, whose engine has phases of its own,
-// those of the executions would tell nothing.
 const CHARTS = [
 	[
 		{title: "Throughput, requests per second", format: rate, least: 1},
@@ -81,7 +79,6 @@ export async function overviewView(body, {address, detail}) {
 	};
 }
 
-// A chart of nothing is left out. Returns whether there are any.
 function drawCharts(charts, devices, detail) {
 	const {times = [], ...columns} = detail.history;
 	const nothing = times.map(() => null);

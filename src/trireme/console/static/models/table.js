@@ -59,7 +59,7 @@ class ModelsTable {
 	// `changed` are the ids of rows that differ from before; null where all of them may.
 	refresh(changed) {
 		if (!live.server) {
-			this.#say(advised(live.problem), "notice bad");
+			this.#say(advised({message: live.problem, status: 403}), "notice bad");
 			return;
 		}
 		const isSame = changed && rows.size === this.known.size && [...changed].every((id) => this.known.has(id));

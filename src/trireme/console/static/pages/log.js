@@ -12,7 +12,6 @@ export async function logView(body, model) {
 	replace(body, list, empty);
 	let last = 0;
 	const toEnd = () => (list.scrollTop = list.scrollHeight);
-	// The first lines come before the list is on the page and can be scrolled.
 	const appeared = new ResizeObserver(() => {
 		if (!list.clientHeight) return;
 		toEnd();

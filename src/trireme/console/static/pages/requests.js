@@ -1,5 +1,7 @@
 // The slowest and the failed requests of the last minutes, with waterfalls and, if recorded, contents.
-import {button, bytes, clock, count, h, joined, modelLink, note, releaseMedia, replace, time} from "../parts/dom.js";
+import {
+	button, bytes, clock, count, failed, h, joined, modelLink, note, releaseMedia, replace, time,
+} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {decode} from "../parts/tensors.js";
 import {waterfall} from "../parts/waterfall.js";
@@ -58,7 +60,6 @@ function list(title, groups, empty, isFailed) {
 	return h("section.stack", h("h2", title), lines.length ? h("div.sheet", lines) : note(empty));
 }
 
-// What fails in the same way is one line. Where more have failed than are kept, it knows how many.
 function alike(entries, {failed_counts: failedCounts, refused_counts: refusedCounts}) {
 	const groups = new Map();
 	for (const entry of entries) {
@@ -122,7 +123,7 @@ function contentNode(number) {
 	const place = h("div.stack", note("What was in it …"));
 	get(`/console/api/contents/${number}`).then(
 		(content) => replace(place, sides(content)),
-		(error) => replace(place, note(error.message)),
+		(error) => replace(place, failed(error)),
 	);
 	return place;
 }
@@ -146,7 +147,6 @@ function whole(tensor) {
 	return showOutputs([{...tensor, values: decode(tensor.datatype, dataOf(tensor).buffer)}], {});
 }
 
-// As a list of values: neither the picture nor the rows of the whole tensor are there.
 function begin(tensor) {
 	const {name, datatype, shape, size_bytes: size} = tensor;
 	const words = `${name} ${datatype} [${shape.join(", ")}], ${bytes(size)}`;

@@ -3,6 +3,7 @@ import {form, h, modal, note} from "./dom.js";
 
 let key = sessionStorage.getItem("trireme-key") || "";
 let asking = null;
+const ASCII = "\\s*[!-~]+\\s*"; // which a header can hold
 
 export const hasKey = () => key !== "";
 
@@ -10,7 +11,9 @@ export async function send(path, options = {}) {
 	for (;;) {
 		const used = key;
 		const headers = {...options.headers, ...(key && {Authorization: `Bearer ${key}`})};
-		const answer = await fetch(path, {...options, headers, cache: "no-store"});
+		const answer = await fetch(path, {...options, headers, cache: "no-store"}).catch((error) => {
+			throw error instanceof TypeError ? new Error("The server does not answer.") : error;
+		});
 		if (answer.ok) return answer;
 		if (answer.status !== 401) throw await failure(answer);
 		if (used === key) await askForKey();
@@ -35,7 +38,6 @@ export function post(path, body, options) {
 	return send(path, {method: "POST", body: JSON.stringify(body), headers, ...options});
 }
 
-// Yields {event, data}; aborting the signal closes the connection.
 export async function* events(answer) {
 	const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
 	let rest = "";
@@ -60,7 +62,7 @@ export const changeKey = () => askForKey(true);
 
 function askForKey(isWish) {
 	asking ||= new Promise((resolve) => {
-		const field = h("input", {type: "password", autocomplete: "off", id: "key", required: true});
+		const field = h("input", {type: "password", autocomplete: "off", id: "key", required: true, pattern: ASCII});
 		const take = () => {
 			key = field.value.trim();
 			sessionStorage.setItem("trireme-key", key);

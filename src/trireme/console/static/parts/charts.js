@@ -29,7 +29,6 @@ function niceTop(value) {
 	return [1, 1.5, 2, 3, 4, 5, 7.5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }
 
-// `series` are [{name, values, color}] with null for gaps, `events` [{time_s, text}].
 export const chart = (options) => new Chart(options);
 
 class Chart {
@@ -63,7 +62,6 @@ class Chart {
 		cancelAnimationFrame(this.frame);
 	}
 
-	// Once a frame, however often a mouse moves.
 	#drawSoon() {
 		this.frame ||= requestAnimationFrame(() => {
 			this.frame = 0;
@@ -133,11 +131,9 @@ class Chart {
 		]);
 	}
 
-	// The values under the cursor, or the last ones, in words too.
 	#tell() {
 		const {times, series, events, eventName} = this.data;
 		const at = this.cursor ?? times.length - 1;
-		// No time at all is that of no request.
 		const word = ({values}) => (at < 0 || (this.format === time && !values[at]) ? "–" : this.format(values[at]));
 		this.svg.setAttribute("aria-label", `${this.title}: ${series.map((one) => `${one.name} ${word(one)}`).join(", ")}`);
 		const key = (one) => h("span", h(`span.key.f${one.color}`), `${one.name} `, h("b", word(one)));
@@ -175,7 +171,6 @@ function runs(values) {
 	return found;
 }
 
-// A single value is drawn as wide as can be seen.
 function lines(series, place) {
 	return series.map(({values, color}) => {
 		const path = (run) => joined(run.map((at) => place(at, values[at]))) + (run.length > 1 ? "" : "h.01");

@@ -1,7 +1,6 @@
 // Elements, and numbers as people read them. What a model says becomes a text node: nothing here parses markup.
 const SVG = "http://www.w3.org/2000/svg";
 
-// Of `tag.class.class`, its properties where there are any, and what is in it.
 function make(element, classes, [first, ...rest]) {
 	const hasProps = first?.constructor === Object;
 	for (const [name, value] of Object.entries(hasProps ? first : {})) {
@@ -49,7 +48,6 @@ export const note = (...inner) => h("p.quiet", inner);
 export const joined = (parts, between = " · ") => parts.filter(Boolean).join(between);
 export const card = (title, ...inner) => h("section.card", h("h2", title), inner);
 
-// It can be scrolled sideways by keyboard too; from one column on cells are numbers.
 export function table(label, heads, lines, numbersFrom = heads.length) {
 	const kind = (at) => at >= numbersFrom && "n";
 	const head = heads.map((text, at) => h("th", {scope: "col", class: kind(at)}, text));
@@ -75,11 +73,12 @@ export const announce = (text) => replace(document.getElementById("announce"), t
 export const setAttribute = (node, name, value) =>
 	value ? node.setAttribute(name, value) : node.removeAttribute(name);
 
-export const failed = (error) => h("p.notice.bad", {role: "alert"}, advised(error.message));
+export const failed = (error) => h("p.notice.bad", {role: "alert"}, advised(error));
 
 // A key that lacks a group: how to come by one that has it.
-export function advised(text) {
-	const [, group, held] = /is not allowed to use '([a-z-]+)' \(its groups: (.*)\)$/.exec(text) || [];
+export function advised({message: text, status}) {
+	const pattern = /is not allowed to use '([a-z-]+)' \(its groups: ([a-z, -]*)\)$/;
+	const [, group, held] = (status === 403 && pattern.exec(text)) || [];
 	const groups = [...new Set(["statistics", ...(held?.split(", ") || []), group])].join();
 	return group ? `${text}. A key that is: trireme keys new FILE NAME --groups ${groups} (FILE as in --api-keys)` : text;
 }
@@ -197,7 +196,13 @@ export const modelPath = (name, version) =>
 
 // While the page is in sight. What fails is tried again, and the line at the top says why.
 export function every(ms, act) {
-	const run = () => document.hidden || act().catch(() => {});
+	let isBusy = false;
+	const run = async () => {
+		if (document.hidden || isBusy) return;
+		isBusy = true;
+		await act().catch(() => {});
+		isBusy = false;
+	};
 	const timer = setInterval(run, ms);
 	document.addEventListener("visibilitychange", run);
 	return () => {

@@ -34,14 +34,12 @@ function nodesOf(serving, measured) {
 	];
 }
 
-// Takes it out of the list, because a model may stand in several steps.
 function stepTime(step, left) {
 	const at = left.findIndex((entry) => entry.model === step.model);
 	if (at >= 0) return `${time(left.splice(at, 1)[0].duration_us)} in this request`;
 	return step.compute_us ? `${time(step.compute_us)} + ${time(step.queue_us)} queue` : "no requests lately";
 }
 
-// Places each node behind all whose tensors it takes. Returns the size of the whole.
 function arrange(nodes, makers) {
 	for (let round = 0; round < nodes.length; round += 1) {
 		for (const node of nodes) {

@@ -3,6 +3,8 @@ import {events, send} from "./api.js";
 
 const SPARK = 60;
 const STEP_MS = 10000;
+const LATE = "late";
+const LATE_MS = 6000; // an event comes every second
 const listeners = new Set();
 export const rows = new Map();
 export const live = {server: null, isConnected: false, problem: "", takenAt: 0};
@@ -50,7 +52,6 @@ function take(event) {
 	tell(event.whole ? null : changed);
 }
 
-// A page that nobody sees lets go of its stream: a browser has six connections to a server for all tabs.
 let isAway = document.hidden;
 let abort = new AbortController();
 let wake;
@@ -61,7 +62,10 @@ function turn(isLeft) {
 	else wake?.();
 }
 
-export const followAgain = () => abort.abort();
+export function followAgain() {
+	abort.abort();
+	wake?.();
+}
 
 export async function follow() {
 	document.addEventListener("visibilitychange", () => turn(document.hidden));
@@ -73,20 +77,30 @@ export async function follow() {
 			if (!isAway) setTimeout(resolve, wait);
 		});
 		if (isAway) continue;
-		abort = new AbortController();
+		const own = (abort = new AbortController());
+		let timer;
+		const expect = () => {
+			clearTimeout(timer);
+			timer = setTimeout(() => own.abort(LATE), LATE_MS);
+		};
+		expect();
 		try {
 			const answer = await send("/console/api/events", {signal: abort.signal});
 			live.isConnected = true;
 			live.problem = "";
 			wait = 0;
-			for await (const {data} of events(answer)) take(JSON.parse(data));
+			for await (const {data} of events(answer)) {
+				expect();
+				take(JSON.parse(data));
+			}
 			live.problem = "The server has ended the stream.";
 		} catch (error) {
 			live.problem = error.status ? error.message : "The server does not answer.";
 		}
+		clearTimeout(timer);
 		live.isConnected = false;
-		wait = abort.signal.aborted ? 0 : Math.min(Math.max(500, wait * 2), 10000);
+		wait = own.signal.aborted && own.signal.reason !== LATE ? 0 : Math.min(Math.max(500, wait * 2), 10000);
 		if (wait) tell(new Set());
-		abort.abort();
+		own.abort();
 	}
 }

@@ -5,7 +5,6 @@ const ARRAYS = {
 	FP32: Float32Array, FP64: Float64Array,
 };
 
-// Digits behind the point and the least power of two. Their values are not for JSON.
 export const HALVES = {FP16: [10, -14], BF16: [7, -126]};
 
 export const sizeOf = (shape) => shape.reduce((product, size) => product * size, 1);
@@ -28,7 +27,7 @@ const lawful = (found) => (found[0] === '"' ? found : found.replace("Infinity", 
 
 export function parseJson(text) {
 	const isLawful = !/NaN|Infinity/.test(text);
-	return JSON.parse(isLawful ? text : text.replace(/"(?:[^"\\]+|\\.)*"|-?(?:NaN|Infinity)/g, lawful), exact);
+	return JSON.parse(isLawful ? text : text.replace(/"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)/g, lawful), exact);
 }
 
 export function writeJson(value) {
@@ -85,7 +84,6 @@ export async function decodeAnswer(answer) {
 	return outputsOf(head, (size) => buffer.slice(at, (at += size)));
 }
 
-// `next` gives the bytes of the next output that is not in the JSON.
 export function outputsOf({outputs = []}, next) {
 	return outputs.map((output) => {
 		const {datatype, data = [], parameters} = output;
@@ -154,7 +152,6 @@ export function mediaType(data) {
 	return Object.keys(MAGIC).find((type) => [...MAGIC[type]].every(fits)) || "";
 }
 
-// Its head is eleven words: RIFF, WAVE, fmt, one channel of 16 bits, data.
 export function wave(samples, rate) {
 	const size = samples.length * 2;
 	const format = [0x45564157, 0x20746d66, 16, 0x10001, rate, rate * 2, 0x100002];

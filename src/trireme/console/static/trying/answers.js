@@ -1,12 +1,13 @@
 // Outputs as people look at them: text, tables, bars, images with boxes and masks, sounds.
 import {h, mediaNode, note} from "../parts/dom.js";
 import {asText, mediaType, parseJson, sizeOf, wave, writeJson} from "../parts/tensors.js";
-import {overlay, picture} from "./pictures.js";
+import {isPicture, overlay, picture} from "./pictures.js";
 
 const MOST_ROWS = 50;
 const MOST_COLUMNS = 24;
 const MOST_TEXTS = 200;
 const MOST_BARS = 20;
+const MOST_LETTERS = 100000;
 
 export function showOutputs(outputs, context) {
 	const named = Object.fromEntries(outputs.map((output) => [output.name, output]));
@@ -48,22 +49,32 @@ function view(output, context, named) {
 	}
 	if (inner.length === 1 && inner[0] >= 1000 && /audio|sound|wave|speech/i.test(name)) {
 		const rate = named.sampling_rate ? Number(named.sampling_rate.values[0]) : 16000;
-		const sound = mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav");
+		const [, sign, bits] = /^(U?)INT(\d+)/.exec(datatype) || [];
+		const half = bits ? 2 ** (bits - 1) : 1; // the loudest
+		const samples = Float32Array.from(values, (value) => (Number(value) - (sign ? half : 0)) / half);
+		const sound = mediaNode(wave(samples, rate), "audio/wav");
 		return h("div", sound, note(`${inner[0]} samples at ${rate} Hz`));
 	}
-	const ways = [["As numbers", grid(values, shape)], ["As an image", picture(values, inner, datatype)]];
-	if (!ways[1][1]) return ways[0][1];
+	const ways = [["As numbers", () => grid(values, shape)], ["As an image", () => picture(values, inner, datatype)]];
+	if (!isPicture(inner, datatype)) return ways[0][1]();
 	if (datatype === "UINT8" || inner[0] === 3 || inner[2] > 1) ways.reverse();
 	const [[, first], [title, second]] = ways;
-	return h("div.stack", first, h("details", h("summary", title), second));
+	return h("div.stack", first(), opened(title, second));
 }
 
-// Of a file whose beginning alone is there the type is told.
+function opened(title, make) {
+	const ontoggle = ({target}) => target.children.length > 1 || target.append(make());
+	return h("details", {ontoggle}, h("summary", title));
+}
+
 function texts(values, isCut) {
 	const nodes = [...values].slice(0, MOST_TEXTS).map((value) => {
 		const type = mediaType(value);
 		if (type) return isCut ? note(type) : mediaNode(value, type);
-		return h("pre.code", pretty(asText(value)));
+		const text = pretty(asText(value));
+		if (text.length <= MOST_LETTERS) return h("pre.code", text);
+		const [head, rest] = [text.slice(0, MOST_LETTERS), text.slice(MOST_LETTERS)].map((part) => h("pre.code", part));
+		return h("div", head, opened(`${text.length - MOST_LETTERS} more letters`, () => rest));
 	});
 	if (values.length > MOST_TEXTS) nodes.push(note(`and ${values.length - MOST_TEXTS} more`));
 	return h("div.stack", nodes.length ? nodes : note("empty"));

@@ -77,6 +77,7 @@ class Chat {
 		this.send.disabled = true;
 		this.end.hidden = false;
 		await new Answer(answered, this.list).follow(request, this.abort.signal);
+		asked.isFailed = !answered.content;
 		this.abort = null;
 		this.send.disabled = false;
 		this.end.hidden = true;
@@ -104,6 +105,13 @@ class Parameters {
 	}
 
 	read() {
+		const isOut = ([, {validity}]) => validity.rangeUnderflow || validity.rangeOverflow || validity.badInput;
+		const wrong = this.numbers.find(isOut);
+		if (wrong) {
+			this.node.open = true;
+			wrong[1].reportValidity();
+			return null;
+		}
 		const given = this.numbers.filter(([, input]) => input.value !== "");
 		const options = Object.fromEntries(given.map(([name, input]) => [name, Number(input.value)]));
 		try {
@@ -125,7 +133,6 @@ function turnNode(turn, model) {
 	return h(`article.turn.${turn.role}`, who, h("div.words", turn.content), meta);
 }
 
-// One answer as it is written, with its speed.
 class Answer {
 	constructor(turn, list) {
 		this.turn = turn;
@@ -161,7 +168,6 @@ class Answer {
 		return reason;
 	}
 
-	// Drawn once a frame. The list follows the words, unless somebody has scrolled up to read.
 	#write(piece) {
 		const {list} = this;
 		this.first ||= performance.now();
@@ -191,7 +197,7 @@ class Answer {
 	#fail(error) {
 		cancelAnimationFrame(this.frame);
 		this.turn.isFailed = !this.turn.content;
-		this.turn.meta = this.meta.textContent = advised(error.message);
+		this.turn.meta = this.meta.textContent = advised(error);
 		this.meta.classList.add("some-bad");
 	}
 }

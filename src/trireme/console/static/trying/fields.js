@@ -4,7 +4,6 @@ import {shapeText, sizeOf} from "../parts/tensors.js";
 import {FILE_WAYS} from "./files.js";
 import {MOST_CELLS, WRITTEN_WAYS} from "./written.js";
 
-// Each makes {node, read, stop} of an input.
 const WAYS = {...WRITTEN_WAYS, ...FILE_WAYS};
 const SEEN = /image|picture|photo|audio|sound|speech|video/i;
 const HEARD = /audio|sound|speech|wave|signal/i;
@@ -55,7 +54,6 @@ function waysOf(input, serving) {
 	return ways;
 }
 
-// Also one in a batch that the model has among its dimensions.
 function isPictureShape(all) {
 	const dims = all.length === 4 && [1, -1].includes(all[0]) ? all.slice(1) : all;
 	if (dims.length !== 3) return false;

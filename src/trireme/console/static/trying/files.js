@@ -12,7 +12,6 @@ function file(input, serving, picked) {
 	return {...pick, read};
 }
 
-// The server decodes it, as the model's configuration says.
 function picture(input, serving, picked) {
 	const pick = filePicker(input.name, "image/*", picked);
 	return {...pick, read: async () => ({form: await pick.blob(), file: pick.name()})};

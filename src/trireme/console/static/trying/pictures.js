@@ -4,15 +4,22 @@ import {asText} from "../parts/tensors.js";
 
 const COLORS = ["#e6550d", "#3182bd", "#31a354", "#756bb1", "#d6b400", "#d62780"];
 
+const MOST_PIXELS = 4e6;
+const MOST_SIDE = 8192;
+
+export function isPicture(dims, datatype) {
+	const {height, width} = (/UINT8|FP/.test(datatype) && layout(dims)) || {};
+	return height * width <= MOST_PIXELS && Math.max(height, width) <= MOST_SIDE;
+}
+
 export function picture(values, dims, datatype) {
-	const isBytes = datatype === "UINT8";
-	const found = layout(dims);
-	if (!found || !(isBytes || /FP/.test(datatype))) return null;
-	const {height, width, channels, isFirst} = found;
-	const numbers = Array.from(values, Number);
-	const low = numbers.reduce((least, value) => Math.min(least, value), Infinity);
-	const high = numbers.reduce((most, value) => Math.max(most, value), -Infinity);
-	const [factor, base] = isBytes && high > 1 ? [1, 0] : [255 / (high - low || 1), low];
+	const {height, width, channels, isFirst} = layout(dims);
+	let [low, high] = [Infinity, -Infinity];
+	for (const value of values) {
+		low = Math.min(low, value);
+		high = Math.max(high, value);
+	}
+	const [factor, base] = datatype === "UINT8" && high > 1 ? [1, 0] : [255 / (high - low || 1), low];
 	const canvas = h("canvas.preview", {width, height, role: "img", label: "Image that the model made"});
 	const brush = canvas.getContext("2d");
 	const image = brush.createImageData(width, height);
@@ -20,7 +27,7 @@ export function picture(values, dims, datatype) {
 	for (let at = 0; at < height * width; at += 1)
 		for (let channel = 0; channel < Math.max(3, channels); channel += 1) {
 			const from = channels === 1 ? 0 : channel;
-			const value = numbers[isFirst ? from * height * width + at : at * channels + from];
+			const value = values[isFirst ? from * height * width + at : at * channels + from];
 			image.data[4 * at + channel] = (value - base) * factor;
 		}
 	brush.putImageData(image, 0, 0);
@@ -49,7 +56,6 @@ export function overlay(address, box, mask, named) {
 	return h("div.overlay", image, canvas);
 }
 
-// Corners are in pixels of the picture, or shares of it.
 function drawBoxes(brush, box, named, canvas, zoom) {
 	const unit = Math.max(1, canvas.width / 500);
 	brush.lineWidth = 4 * unit;

@@ -18,7 +18,6 @@ export function python(value) {
 	return isText(value) ? JSON.stringify(value) : WORDS[String(value)] || String(value);
 }
 
-// What is not plain is read from `saved`, the file with the whole body.
 export function tritonclient(detail, inputs, parameters, isStream, isPlain, saved) {
 	const kind = isStream ? "grpc" : "http";
 	const port = isStream ? `${location.hostname}:${detail.grpc_port || 8001}` : location.host;
@@ -84,7 +83,6 @@ function readArray(inputs, at, {headBytes}) {
 
 const wireBytes = (input) => (isListed(input) ? 0 : input.data.length * (Array.isArray(input.data) ? 2 : 1));
 
-// A form with files, for which the other package has nothing.
 export function requests(address, {form, isRaw}, isStream) {
 	const part = ({name, file, value}) => `(${python(name)}, ${file ? `open(${python(file)}, "rb")` : python(value)})`;
 	const parts = (isWanted) => form.filter(isWanted).map(part).join(", ");

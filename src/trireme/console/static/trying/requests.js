@@ -1,7 +1,7 @@
 // One request to a model, answered at once or as a stream, shown as it comes.
 import {h, modelPath, note, releaseMedia, time} from "../parts/dom.js";
 import {events, send} from "../parts/api.js";
-import {decodeAnswer, encodeRequest, outputsOf, parseJson, writeJson} from "../parts/tensors.js";
+import {decode, decodeAnswer, encodeRequest, outputsOf, parseJson, writeJson} from "../parts/tensors.js";
 import {showOutputs} from "./answers.js";
 
 const MOST_EVENTS = 500;
@@ -64,25 +64,26 @@ function post({name, version}, body, headers, signal) {
 	return send(`/v2/models/${modelPath(name, version)}/infer`, options);
 }
 
-// A form's parts: {name, file, blob} or {name, value}.
-export function formFields(inputs, wantsBinary) {
+export function formFields(inputs, parameters, wantsBinary) {
 	const fields = inputs.flatMap(({name, datatype, data, file, form}) => {
 		if (form) return [{name, file, blob: form}];
-		if (data instanceof Uint8Array) return [{name, file: file || name, blob: new Blob([data.slice(4)])}];
+		const isRaw = data instanceof Uint8Array;
+		if (isRaw && datatype !== "BYTES") data = Array.from(decode(datatype, data.slice().buffer));
+		else if (isRaw) return [{name, file: file || name, blob: new Blob([data.slice(4)])}];
 		if (datatype === "BYTES") return data.map((value) => ({name, value: String(value)}));
 		return [{name, value: writeJson(data.length === 1 ? data[0] : data)}];
 	});
-	return wantsBinary ? [...fields, {name: "binary_data_output", value: "true"}] : fields;
+	const more = Object.entries({...parameters, ...(wantsBinary && {binary_data_output: true})});
+	return [...fields, ...more.map(([name, value]) => ({name, value: String(value)}))];
 }
 
 // A form changes where the lines of a text end, and leaves what is in a file as it is.
 export const isBroken = (text) => /[\r\n]/.test(text);
 
-// The server makes pixels of the pictures of forms alone.
 function bodyOf(inputs, parameters, wantsBinary) {
 	if (!inputs.some((input) => input.form)) return encodeRequest(inputs, parameters, wantsBinary);
 	const form = new FormData();
-	for (const {name, file, blob, value} of formFields(inputs, wantsBinary)) {
+	for (const {name, file, blob, value} of formFields(inputs, parameters, wantsBinary)) {
 		if (blob) form.append(name, blob, file);
 		else form.append(name, isBroken(value) ? new Blob([value]) : value);
 	}

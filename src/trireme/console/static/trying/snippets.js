@@ -32,7 +32,7 @@ export function inferSnippets(detail, inputs, parameters, isStream) {
 function bodyOf(inputs, given, isRaw) {
 	const isPicture = inputs.some((input) => input.form);
 	const isNamed = inputs.some((input) => input.file) && inputs.every((input) => input.file || isSingle(input));
-	if (isPicture || (isNamed && !Object.keys(given).length)) return {form: formFields(inputs, isRaw)};
+	if (isPicture || (isNamed && !Object.keys(given).length)) return {form: formFields(inputs, given, isRaw)};
 	const parameters = {...given, ...(isRaw && {binary_data_output: true})};
 	if (inputs.every(isWritten)) {
 		const listed = inputs.map(({name, datatype, shape, data}) => ({name, datatype, shape, data}));
@@ -97,13 +97,12 @@ const OPENAI = ["max_tokens", "temperature", "top_p", "seed", "stop", "n", "pres
 export function chatSnippets(model, request) {
 	const address = `${location.origin}/v1/chat/completions`;
 	return snippetBox({
-		curl: `curl -N${keyFlag()} ${address} -d ${quoted(text(request))}`,
+		curl: `curl -N${keyFlag()} ${quoted(address)} -d ${quoted(text(request))}`,
 		"Python, openai": openai(model, request),
 		JavaScript: script(address, {json: request}, true),
 	});
 }
 
-// What that package does not know goes along.
 function openai(model, {model: _, messages, stream, stream_options: options, ...rest}) {
 	const known = Object.entries(rest).filter(([name]) => OPENAI.includes(name));
 	const more = Object.entries(rest).filter(([name]) => !OPENAI.includes(name));

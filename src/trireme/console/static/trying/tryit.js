@@ -60,9 +60,8 @@ class Trial {
 		replace(this.answer, nodes);
 	}
 
-	// Below what has come of a stream, in place of an older answer.
 	tell(error, isStopped) {
-		const words = isStopped ? "Stopped." : advised(error.message);
+		const words = isStopped ? "Stopped." : advised(error);
 		const said = h("p", {class: isStopped ? "notice" : "notice bad", role: "alert"}, words);
 		if (!this.waiting.isConnected && (isStopped || error.isInStream)) this.answer.append(said);
 		else this.show(said);
@@ -88,7 +87,6 @@ function sequenceFields(hasTextIds) {
 	const node = h("div.row.field", h("label", "Sequence ", id), ends);
 	const idOf = () => (hasTextIds ? id.value : fitting({name: "Sequence", datatype: "UINT64"}, valueOf(id)));
 	const read = () => ({sequence_id: idOf(), sequence_start: start.checked, sequence_end: end.checked});
-	// Behind the last request of a sequence comes the first one of another.
 	const sent = ({sequence_end: isOver}) => {
 		start.checked = isOver;
 		end.checked = false;

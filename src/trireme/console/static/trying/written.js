@@ -67,7 +67,6 @@ export function valueOf({type, checked, value}) {
 	return Number.isSafeInteger(number) || !/^-?\d+$/.test(value) ? number : BigInt(value);
 }
 
-// Numbers that a datatype does not hold would arrive as others.
 function rangeOf(datatype) {
 	const [, sign, digits] = /^(U?)INT(\d+)$/.exec(datatype) || [];
 	if (!digits) return null;

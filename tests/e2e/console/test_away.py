@@ -1,0 +1,75 @@
+"""A server that hangs or is gone for a while, and addresses of nothing: the page says so and finds its way back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from browser import Browser, Page
+from console_address import console_of
+from console_models import ADD_ONE
+from running_server import RunningServer, port_flags, three_ports, write_model
+
+MODELS = "!!document.querySelector('tbody .name')"
+
+
+class ServerAt(RunningServer):
+    """One that listens where another one did."""
+
+    def __init__(self, folder: Path, ports: dict[str, int]) -> None:
+        self.ports = ports
+        command = [str(Path(sys.executable).with_name("tritonserver")), "--model-repository=model_repository"]
+        self._start(folder, [*command, *port_flags(ports)])
+
+
+@pytest.mark.parametrize("address", ["constructor", "toString/x", "model"])
+def test_address_of_nothing_is_told_and_the_way_back_is_open(page: Page, server: RunningServer, address: str) -> None:
+    page.run(f"location.hash = '#/{address}'")
+    page.until_text("There is no such page")
+    assert "undefined" not in page.text()
+    page.run("location.hash = '#/'")
+    page.until(MODELS)
+
+
+def test_tab_of_no_model_is_its_overview(page: Page, server: RunningServer) -> None:
+    page.run("location.hash = '#/model/longs/1/constructor'")
+    page.until("!!document.querySelector('.tabs')")
+    page.until_text("Throughput")
+
+
+def test_hung_server_is_not_live_and_comes_back(browser: Browser, tmp_path: Path) -> None:
+    write_model(tmp_path, "numbers", ADD_ONE)
+    with RunningServer(tmp_path) as server:
+        server.wait_until_ready()
+        page = browser.open(console_of(server))
+        page.until(MODELS)
+        os.kill(server.process.pid, signal.SIGSTOP)
+        try:
+            page.until("document.getElementById('vitals').innerText.includes('The server does not answer.')", 40)
+            page.run("location.hash = '#/server'")
+            page.until_text("Waiting for the server.")
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
+        page.until("document.getElementById('vitals').innerText.includes('Live')", 60)
+        page.until("document.querySelector('h1').innerText === 'Server'")
+        page.close()
+
+
+def test_view_that_was_asked_for_while_the_server_was_away_is_shown_when_it_is_back(
+    browser: Browser, tmp_path: Path
+) -> None:
+    write_model(tmp_path, "numbers", ADD_ONE)
+    ports = three_ports()
+    with ServerAt(tmp_path, ports) as server:
+        server.wait_until_ready()
+        page = browser.open(console_of(server))
+        page.until(MODELS)
+    page.run("location.hash = '#/model/numbers/1/try'")
+    page.until("document.querySelector('main').innerText.includes('The server does not answer.')")
+    with ServerAt(tmp_path, ports) as server:
+        server.wait_until_ready()
+        page.until("!!document.querySelector('form.card')", 60)
+        page.close()
