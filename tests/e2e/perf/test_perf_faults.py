@@ -35,6 +35,10 @@ QUICK = ("-p", "150", "-s", "10000")
             ("-m", "texts", "--shape", "in:2"),
             "--shape in: the model 'texts' has no input of that name, its inputs are IN\n",
         ),
+        (
+            ("-m", "copy", "--shape", "IN:1", "--bls-composing-models", "texts,nosuch"),
+            "Error: --bls-composing-models nosuch: Request for unknown model: 'nosuch' is not found\n",
+        ),
         (("-m", "words"), "Decoupled models must be run with `--async` and `--streaming` and `-i grpc`\n"),
         (("-m", "copy", "--input-data", "/no/such.json"), "Failed to parse --input-data."),
         (("-m", "copy", "--no-such-flag"), "'trireme perf --help' lists every option."),

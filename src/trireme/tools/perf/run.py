@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from trireme.tools.perf.control.connect import connect
 from trireme.tools.perf.control.port import ServerCalls
-from trireme.tools.perf.errors import STABILITY_ERROR, SUCCESS, PerfError
+from trireme.tools.perf.errors import STABILITY_ERROR, SUCCESS, PerfError, UsageError
 from trireme.tools.perf.levels import LevelRunner
 from trireme.tools.perf.load.process import LoadProcess
 from trireme.tools.perf.model import ModelDescription, check_batch, check_shapes, describe
@@ -71,6 +71,9 @@ def look_up(options: PerfOptions, calls: ServerCalls) -> ModelDescription:
     try:
         config = calls.config(name, version)
         model = describe(metadata, config, version, calls.config, options.composing_models)
+        _check_called(options, calls)
+    except UsageError:
+        raise
     except PerfError as error:
         raise PerfError(f"error: failed to get model config: {error}\n", error.exit_code) from None
     except KeyError as error:
@@ -83,6 +86,15 @@ def look_up(options: PerfOptions, calls: ServerCalls) -> ModelDescription:
     if model.is_decoupled and not options.is_streaming:
         raise PerfError(_DECOUPLED)
     return model
+
+
+def _check_called(options: PerfOptions, calls: ServerCalls) -> None:
+    """Raises UsageError for a model of --bls-composing-models that the server does not have."""
+    for name, version in options.composing_models:
+        try:
+            calls.config(name, version)
+        except PerfError as error:
+            raise UsageError(f"--bls-composing-models {name}: {error}") from None
 
 
 def _with_defaults(options: PerfOptions, model: ModelDescription) -> PerfOptions:

@@ -19,6 +19,8 @@ from trireme.tools.perf.data.tensors import InputTensor, Step, tensor_bytes
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.model import ModelDescription, TensorSpec
 
+_OTHER_FIELDS = ("timestamp", "parameters")
+"""Of an entry, beside its inputs."""
 Streams = list[tuple[Step, ...]]
 
 
@@ -72,6 +74,13 @@ def _streams(
 def _step(entry: Any, outputs: Any, model: ModelDescription, shapes: dict[str, tuple[int, ...]], place: str) -> Step:
     if not isinstance(entry, dict):
         raise PerfError(f"{place}: an entry is an object with the inputs by their names")
+    known_names = [spec.name for spec in model.inputs]
+    for name in entry:
+        if name not in known_names and name not in _OTHER_FIELDS:
+            has = ", ".join(known_names) or "none"
+            raise PerfError(
+                f"The input or output '{name}' is not found in the model configuration ({place}; its inputs: {has})"
+            )
     tensors = []
     for spec in model.inputs:
         if spec.name in entry:

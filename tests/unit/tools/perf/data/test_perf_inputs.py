@@ -127,6 +127,7 @@ def test_lists_in_lists_are_sequences(tmp_path: Path) -> None:
         ({"data": [{"P": [1, 2], "timestamp": [float("nan")]}]}, "'timestamp' is no number of milliseconds"),
         ({"data": [{"P": {"b64": "***"}}]}, "is no base64"),
         ({"data": [{}]}, "missing tensor P"),
+        ({"data": [{"P": [1, 2], "Q": [1]}]}, "'Q' is not found in the model configuration"),
         ({"data": [7]}, "an entry is an object"),
         ({"data": []}, "doesn't contain data field"),
         ([], "doesn't contain data field"),
