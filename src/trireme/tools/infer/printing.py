@@ -14,7 +14,7 @@ from trireme.core.tensor import Tensor
 from trireme.observe.terminal.appearance import line_width, painted
 from trireme.observe.terminal.plain_text import shown_name
 from trireme.tools.client.messages import InferAnswer
-from trireme.tools.infer.values import array_of, elements_of
+from trireme.tools.infer.values import array_of, elements_of, json_values
 
 _TEXT_OUTPUT = "text_output"
 _MOST_TEXTS = 20
@@ -112,7 +112,7 @@ def stream_text(answer: InferAnswer) -> str | None:
 def _output_document(tensor: Tensor) -> dict[str, Any]:
     document: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if tensor.datatype != BYTES:
-        return document | {"data": array_of(tensor).ravel().tolist()}
+        return document | {"data": json_values(array_of(tensor).ravel())}
     elements = elements_of(tensor)
     try:
         return document | {"data": [element.decode() for element in elements]}

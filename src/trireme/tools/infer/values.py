@@ -19,6 +19,7 @@ from trireme.tools.perf.model import TensorSpec
 Shape = tuple[int, ...]
 Array = NDArray[Any]
 
+_NAMED_NUMBERS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -59,6 +60,16 @@ def array_of(tensor: Tensor) -> Array:
         return tensor.to_numpy()
     except (KeyError, ValueError) as error:
         raise _misfitting(tensor, error) from None
+
+
+def json_values(array: Array) -> Any:
+    """Lists of numbers; JSON has no word for those that are none, or have no end, and gets their names as texts."""
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    values = array.astype(np.object_)
+    for name, number in _NAMED_NUMBERS.items():
+        values[np.isnan(array) if np.isnan(number) else array == number] = name
+    return values.tolist()
 
 
 def elements_of(tensor: Tensor) -> list[bytes]:
@@ -105,18 +116,39 @@ def _converted(spec: TensorSpec, values: Any) -> Array:
         array = np.asarray(values)
     except (ValueError, OverflowError):
         raise InputError(f"the rows given for input '{spec.name}' differ in length") from None
+    if array.dtype.kind == "U" and spec.datatype.startswith(("FP", "BF")):
+        array = np.asarray(_with_numbers(values))
     if array.dtype.kind not in "biuf":
         raise InputError(
             f"input '{spec.name}' takes {spec.datatype}, which {_cut(json.dumps(values, default=str))} is not"
         )
     if spec.datatype == BF16:
+        _check_range(spec, array, np.dtype(np.float32))
         return array.astype(np.float32)
     dtype = NUMPY_DTYPE[spec.datatype]
     if dtype.kind in "iu":
         _check_integers(spec, array, dtype)
     elif dtype.kind == "b" and array.dtype.kind != "b" and not np.isin(array, (0, 1)).all():
         raise InputError(f"input '{spec.name}' takes BOOL: true, false, 1 or 0")
+    elif dtype.kind == "f":
+        _check_range(spec, array, dtype)
     return array.astype(dtype)
+
+
+def _with_numbers(values: Any) -> Any:
+    """With the numbers that `json_values` writes as texts."""
+    if isinstance(values, list):
+        return [_with_numbers(value) for value in values]
+    return _NAMED_NUMBERS.get(values, values) if isinstance(values, str) else values
+
+
+def _check_range(spec: TensorSpec, array: Array, dtype: np.dtype[Any]) -> None:
+    """Numbers that have an end, and would have none, are refused."""
+    largest = float(np.finfo(dtype).max)
+    with np.errstate(over="ignore"):
+        is_lost = np.isfinite(array) & ~np.isfinite(array.astype(dtype))
+    if is_lost.any():
+        raise InputError(f"input '{spec.name}' takes {spec.datatype}: {-largest:g} to {largest:g}")
 
 
 def _check_integers(spec: TensorSpec, array: Array, dtype: np.dtype[Any]) -> None:

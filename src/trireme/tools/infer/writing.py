@@ -17,7 +17,7 @@ from trireme.tools.client.model import ServedModel, nearest
 from trireme.tools.infer.picture import write_picture
 from trireme.tools.infer.printing import answer_document
 from trireme.tools.infer.sound import SOUND_SUFFIXES, write_samples
-from trireme.tools.infer.values import array_of, elements_of
+from trireme.tools.infer.values import array_of, elements_of, json_values
 from trireme.tools.result_files import unwritable
 
 _TEXT_SUFFIXES = (".txt", ".md")
@@ -77,7 +77,7 @@ class OutputFiles:
         elif tensor.datatype == BYTES:
             self._write_elements(path, elements_of(tensor), suffix)
         elif suffix == ".json":
-            self._write(self._numbered(path), json.dumps(array_of(tensor).tolist()).encode() + b"\n")
+            self._write(self._numbered(path), json.dumps(json_values(array_of(tensor))).encode() + b"\n")
         elif suffix in _TEXT_SUFFIXES:
             numbers = "\n".join(str(value) for value in array_of(tensor).ravel().tolist())
             self._write(self._numbered(path), f"{numbers}\n".encode())

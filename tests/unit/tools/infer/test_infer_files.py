@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import wave
@@ -17,6 +18,7 @@ from trireme.tools.client.messages import InferAnswer
 from trireme.tools.client.model import ServedModel
 from trireme.tools.infer.files import values_of_file
 from trireme.tools.infer.png import PngError, decode_png, encode_png
+from trireme.tools.infer.printing import AnswerPrinter
 from trireme.tools.infer.writing import OutputFiles
 from trireme.tools.perf.model import TensorSpec
 
@@ -176,6 +178,17 @@ def test_outputs_as_files_of_each_kind(tmp_path: Path) -> None:
     assert files.written == {
         path: path.stat().st_size for path in sorted(tmp_path.iterdir(), key=str) if path.is_file()
     }
+
+
+def test_json_is_json_whatever_the_numbers_are(tmp_path: Path) -> None:
+    files = files_of(tmp_path, "@a.json", "OUT=@o.json")
+    answer = answer_of(OUT=np.array([np.nan, -np.inf], np.float32))
+    files.take(answer)
+    files.finish()
+    for path in (tmp_path / "a.json", tmp_path / "o.json"):
+        assert '["NaN", "-Infinity"]' in path.read_text()
+    AnswerPrinter(printed := io.StringIO(), is_json=True, is_stream=False).show(answer)
+    assert '"data": ["NaN", "-Infinity"]' in printed.getvalue()
 
 
 def test_stream_puts_texts_together_and_numbers_other_files(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from trireme.tools.client.errors import InputError
 from trireme.tools.client.model import ServedModel
-from trireme.tools.infer.values import array_of, tensor_of, values_of_text
+from trireme.tools.infer.values import array_of, json_values, tensor_of, values_of_text
 from trireme.tools.perf.model import TensorSpec
 
 
@@ -85,6 +86,27 @@ def test_what_does_not_fit_is_told(model: ServedModel, text: str, shape: tuple[i
 )
 def test_datatypes_keep_their_values(datatype: str, text: str, values: list[Any]) -> None:
     assert sent(model_of(-1, datatype=datatype), text).tolist() == values
+
+
+def test_numbers_without_a_word_in_json_are_texts_and_come_back() -> None:
+    model = model_of(2, 2)
+    printed = json.dumps(json_values(sent(model, "nan,inf,-inf,1.5")), allow_nan=False)
+    assert json.loads(printed) == [["NaN", "Infinity"], ["-Infinity", 1.5]]
+    assert np.array_equal(sent(model, printed), [[np.nan, np.inf], [-np.inf, 1.5]], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "text", "reason"),
+    [
+        ("FP16", "1e6", "takes FP16: -65504 to 65504"),
+        ("FP32", "-1e300", "takes FP32: "),
+        ("BF16", "1e300", "BF16"),
+        ("FP32", '["NaN", "x"]', "is not"),
+    ],
+)
+def test_numbers_that_would_lose_their_end_are_refused(datatype: str, text: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        sent(model_of(-1, datatype=datatype), text)
 
 
 def test_bfloat16_is_rounded_to_the_nearest() -> None:
