@@ -25,6 +25,7 @@ import types
 from typing import Any
 
 import preloaded_frameworks
+import replayed_imports
 import transformers_listing
 from forked_fork_server import ForkingPopen
 
@@ -168,8 +169,9 @@ def preload(*, with_frameworks: bool) -> None:
     """Imports what is named here, and ends without torch and transformers, which no command is to bring along."""
     importlib.import_module("numpy")
     if with_frameworks:
-        preloaded_frameworks.preload()
+        aside = preloaded_frameworks.preload()
         transformers_listing.preload()
+        replayed_imports.preload(aside)
     for name in PRELOADED:
         importlib.import_module(name)
     assert not {"torch", "transformers"} & sys.modules.keys()

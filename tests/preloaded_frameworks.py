@@ -29,8 +29,8 @@ NAMES = (
     "yaml",
     "tqdm.auto",
 )
-"""What transformers imports of others, where it is installed; transformers itself reads variables when it is imported,
-and is imported by everybody anew."""
+"""What transformers imports of others, where it is installed; for itself, which reads variables when it is imported,
+see replayed_imports.py."""
 TOGETHER = {"torch": ("torch", "torchgen", "functorch")}
 """Packages that look for their own modules, and so are there as a whole once they are imported."""
 
@@ -47,13 +47,18 @@ class PutAside:
         module = self.modules.get(name)
         if module is None:
             return None
-        if "." not in name and not _is_found_there(name, module):
+        if "." not in name and not is_found_there(name, module):
             self._forget(name)  # something else of this name comes first on the path
             return None
         spec = ModuleSpec(name, _Loader(self, module), origin=getattr(module.__spec__, "origin", None))  # type: ignore[arg-type]
         spec.submodule_search_locations = list(module.__path__) if hasattr(module, "__path__") else None
         spec.has_location = spec.origin is not None
         return spec
+
+    def put(self, known: set[str]) -> None:
+        """Puts aside every module that is not among the known ones and not part of Python."""
+        theirs = {name for name in sys.modules.keys() - known if name.partition(".")[0] not in sys.stdlib_module_names}
+        self.modules |= {name: sys.modules.pop(name) for name in sorted(theirs)}
 
     def take(self, module: ModuleType) -> None:
         """Makes the module, and those that it expects to be there, known."""
@@ -92,13 +97,13 @@ def preload() -> PutAside:
             importlib.import_module(name)
         except ImportError:
             continue
-    theirs = {name for name in set(sys.modules) - before if name.partition(".")[0] not in sys.stdlib_module_names}
-    aside = PutAside({name: sys.modules.pop(name) for name in sorted(theirs)})
+    aside = PutAside({})
+    aside.put(before)
     sys.meta_path.insert(0, aside)  # type: ignore[arg-type]
     return aside
 
 
-def _is_found_there(name: str, module: ModuleType) -> bool:
+def is_found_there(name: str, module: ModuleType) -> bool:
     found = PathFinder.find_spec(name)
     return found is not None and module.__spec__ is not None and found.origin == module.__spec__.origin
 
