@@ -62,6 +62,8 @@ PRELOADED = (
     "uvloop",
 )
 """What commands import, much of it only when they need it."""
+STARTER = "test-starter"
+"""The name of this process; what it forks has the names of commands."""
 MAX_REQUEST_BYTES = 1 << 18
 STREAMS = 3
 
@@ -160,9 +162,13 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.modules["__main__"].__file__ = sys.argv[0]  # what processes that the command spawns read first
     is_python = sys.argv[0] == "-c" or request["command"] == PYTHON
     name = os.path.basename(sys.executable if is_python else sys.argv[0])
-    ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
+    name_process(name)
     sys.modules["numpy"].random.seed()  # or all of them would draw the same numbers
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def name_process(name: str) -> None:
+    ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
 
 
 def preload(*, with_frameworks: bool) -> None:
@@ -224,6 +230,7 @@ def set_constants(module: types.ModuleType, **values: float) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the tests decide who ends when
+    name_process(STARTER)
     started_with = ForkingPopen.variables = dict(os.environ)
     has_frameworks = "frameworks" in sys.argv
     subprocess.Popen = ForkingPopen  # type: ignore[misc]

@@ -2,7 +2,9 @@
 
 Counted is what the test process used, and every process below it, as often as it is looked at: of a process that ends
 between two looks the last tenth of a second is missing. The looks themselves count for nobody: the longer a busy
-machine takes for a test, the more of them there are. Wall time says little on a machine that does much at once.
+machine takes for a test, the more of them there are; nor does what a process that forks commands imports, once for
+many files. Beside it stand the wall time, which says little on a machine that does much at once, the number of tests,
+and how many servers and workers they have started.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_starter import STARTER
 
 LOOK_S = 0.1
 SHOWN = 60
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROPERTY = "cpu_times"
 KINDS = ("tests", "servers", "workers", "others")
+WALL, COUNT, STARTED = "wall", "count", ("servers started", "workers started")
+COLUMNS = ("all", *KINDS, WALL, COUNT, *STARTED)
 
 
 class CpuTimes:
@@ -45,19 +50,31 @@ class CpuTimes:
             threading.Thread(target=self._watch.look_again, daemon=True, name="cpu-times").start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        sums = self._sums[report.nodeid.split("::")[0]]
+        sums[WALL] += report.duration
+        sums[COUNT] += report.when == "setup"
         for name, used in report.user_properties:
             if name == _PROPERTY:
-                for kind, seconds in used.items():
-                    self._sums[report.nodeid.split("::")[0]][kind] += seconds
+                for kind, number in used.items():
+                    sums[kind] += number
+                    sums["all"] += number if kind in KINDS else 0
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        files = sorted(self._sums.items(), key=lambda entry: -sum(entry[1].values()))
         terminalreporter.section("seconds of processor time")
-        terminalreporter.write_line("".join(f"{kind:>10}" for kind in ("all", *KINDS)))
-        every = {kind: sum(used[kind] for _, used in files) for kind in KINDS}
-        for file, used in [("every file", every), *files[:SHOWN]]:
-            numbers = (sum(used.values()), *(used[kind] for kind in KINDS))
-            terminalreporter.write_line("".join(f"{number:10.1f}" for number in numbers) + f"  {file}")
+        for line in lines_of(self._sums):
+            terminalreporter.write_line(line)
+
+
+def lines_of(sums: dict[str, dict[str, float]]) -> list[str]:
+    """The table, with what takes most first."""
+    files = sorted(sums.items(), key=lambda entry: -entry[1].get("all", 0.0))[:SHOWN]
+    every = {column: sum(used.get(column, 0.0) for used in sums.values()) for column in COLUMNS}
+    lines = ["".join(f"{column.split()[-1]:>10}" for column in COLUMNS) + "  (servers, workers)"]
+    for file, used in [("every file", every), *files]:
+        seconds = "".join(f"{used.get(column, 0.0):10.1f}" for column in COLUMNS[:-3])
+        counts = "".join(f"{used.get(column, 0.0):10.0f}" for column in COLUMNS[-3:])
+        lines.append(f"{seconds}{counts}  {file}")
+    return lines
 
 
 class Watch:
@@ -69,6 +86,7 @@ class Watch:
         self._looking_s = 0.0
         self._lock = threading.Lock()
         self._seen: dict[tuple[int, int], int] = {}
+        self._kinds: dict[tuple[int, int], str] = {}
         self._used: dict[str, float] = defaultdict(float)
 
     def used(self) -> dict[str, float]:
@@ -107,11 +125,17 @@ class Watch:
         while below:
             pid, start, ticks, name = below.pop()
             below += parents[pid]
-            self._used[_kind(name)] += (ticks - self._seen.get((pid, start), 0)) / _TICKS
+            if name == STARTER:
+                continue
+            kind = _kind(name)
+            if kind != self._kinds.get((pid, start)):  # a process has its name a moment after its fork
+                self._kinds[pid, start] = kind
+                self._used[f"{kind} started"] += 1
+            self._used[kind] += (ticks - self._seen.get((pid, start), 0)) / _TICKS
             self._seen[pid, start] = ticks
 
 
 def _kind(name: str) -> str:
-    if name.startswith("trireme-"):
+    if name == "trireme-worker":
         return "workers"
     return "servers" if name == "tritonserver" else "others"
