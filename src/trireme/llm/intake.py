@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from numbers import Integral
 
-import numpy as np
-
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.prefix_cache import BlockKeys
@@ -124,7 +122,7 @@ class Intake:
         except (TypeError, OverflowError):
             pass
         else:
-            if not numbers or np.frombuffer(numbers, np.uint32).max() < size:
+            if max(tokens, default=0) < size:
                 return numbers
         wrong = next(token for token in tokens if not isinstance(token, Integral) or not 0 <= token < size)
         raise SamplingError(f"token id {wrong} is not one of the {size} of the vocabulary")

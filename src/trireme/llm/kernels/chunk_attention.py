@@ -113,8 +113,7 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     first_row, count, first_position = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
     if count == 0:  # nobody's: the host has written this before the step, so there is nothing to wait for
         return
-    kv_head = head // GROUP
-    table = tables + tl.load(tile).to(tl.int64) * table_width
+    kv_head, table = head // GROUP, tables + tl.load(tile).to(tl.int64) * table_width
     begin = 0
     if HAS_WINDOW:
         begin = tl.maximum(first_position - window + 1, 0) // STEP * STEP
@@ -127,10 +126,9 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
     d, r = tl.arange(0, HEAD_TILE), tl.arange(0, ROWS)
-    rows = (first_row + r).to(tl.int64)
+    rows, position = (first_row + r).to(tl.int64), first_position + r
     stored = (r < count)[:, None] & (d < HEAD)[None, :]
     q = tl.load(qkv + rows[:, None] * stride_qkv + head * HEAD + d[None, :], mask=stored, other=0.0)
-    position = first_position + r
     peak, total = tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
     if not IS_SPLIT or tl.program_id(1) < sharers:
