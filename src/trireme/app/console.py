@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from trireme.observe.recent.lines import RecentLines
 
 _PACKAGES = ("numpy", "orjson", "httptools", "hpack", "uvloop", "protobuf", "tritonclient")
-_SECRET_WORDS = ("password", "secret", "token", "key", "header", "url")
+_SECRET_PARTS = ("password", "passwd", "secret", "credential")
+_SECRET_WORDS = frozenset(("token", "key", "keys", "auth", "authorization", "header", "headers", "url"))
 _HIDDEN = "•••"
 
 
@@ -114,9 +116,14 @@ def _text(value: Any, key: str = "") -> str:
         return ", ".join(f"{name}={_text(inner, str(name))}" for name, inner in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(_text(inner, key) for inner in value)
-    if key and any(word in key.lower() for word in _SECRET_WORDS):
+    if any(part in key.lower() for part in _SECRET_PARTS) or not _SECRET_WORDS.isdisjoint(_words(key)):
         return _HIDDEN
     return str(value)
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name, as `api_key`, `api-key`, `apiKey` and `API_KEY` have two."""
+    return re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower())
 
 
 def _devices(inventory: Inventory, reader: DeviceReader | None) -> Callable[[], list[DeviceState]]:
