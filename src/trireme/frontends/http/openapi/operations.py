@@ -61,7 +61,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         "GenerateRequest",
         "GenerateResponse",
         other_requests=(FORM,),
-        other_responses=(EVENTS,),
+        response_type=EVENTS,
     ),
     ("POST", "/v2/repository/index"): Operation("All models and their states", "IndexRequest", "Index"),
     ("POST", "/v2/repository/models/{model}/load"): Operation(

@@ -149,7 +149,22 @@ SCHEMAS: Final[dict[str, Schema]] = {
             cache_hit=_DURATION,
             cache_miss=_DURATION,
         ),
-        batch_stats=listed(record("", "batch_size", batch_size=whole(), compute_infer=_DURATION)),
+        response_stats={
+            "type": "object",
+            "description": "Of decoupled models: counts and durations by the number of the response.",
+            "additionalProperties": {"type": "object", "additionalProperties": _DURATION},
+        },
+        batch_stats=listed(
+            record(
+                "",
+                "batch_size",
+                batch_size=whole(),
+                compute_input=_DURATION,
+                compute_infer=_DURATION,
+                compute_output=_DURATION,
+            )
+        ),
+        memory_usage=listed(record("", type=text(), id=whole(), byte_size=whole())),
     ),
     "Statistics": record("Of one model, or of all.", "model_stats", model_stats=listed(ref("ModelStatistics"))),
     "IndexRequest": record("What is wanted of the index.", ready=flag("Those that serve alone.")),

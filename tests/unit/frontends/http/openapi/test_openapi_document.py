@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from trireme.core.batch import BatchTiming
+from trireme.core.request import InferenceRequest
+from trireme.frontends.http.endpoints.metadata import _snapshot
 from trireme.frontends.http.frontend import all_routes
 from trireme.frontends.http.openapi.document import describe, operation_of
 from trireme.frontends.http.openapi.operations import OPERATIONS
 from trireme.frontends.http.openapi.paths import templates
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route
+from trireme.observe.stats import ModelStats
 
 
 @pytest.fixture
@@ -60,6 +64,21 @@ def test_every_parameter_of_a_path_is_described(routes: list[Route]) -> None:
         for operation in item.values():
             named = {entry["name"] for entry in operation.get("parameters", [])}
             assert named == {part[1:-1] for part in path.split("/") if part.startswith("{")}, path
+
+
+def test_stream_is_described_as_one(routes: list[Route]) -> None:
+    operation = describe(routes, "1")["paths"]["/v2/models/{model}/generate_stream"]["post"]
+    assert list(operation["responses"]["200"]["content"]) == ["text/event-stream"]
+
+
+def test_statistics_are_described_as_they_are_answered(routes: list[Route]) -> None:
+    described = describe(routes, "1")["components"]["schemas"]["ModelStatistics"]["properties"]
+    stats = ModelStats("m", 1)
+    stats.record_batch([InferenceRequest("m", "", "", {}, lambda response: None)], 1, 2, 3, BatchTiming(1, 1, 1))
+    answered = _snapshot(stats.snapshot())
+    assert answered.keys() - described.keys() == set()
+    (batch,) = answered["batch_stats"]
+    assert batch.keys() == described["batch_stats"]["items"]["properties"].keys()
 
 
 def _values(value: Any) -> list[Any]:
