@@ -164,7 +164,8 @@ class Sampler:
         if now_s - window[0].at_s < LIVE_S / 2:
             return self._step_figures.get(key, IDLE)
         first = window[0]
-        counts = len(window), first.success_count, first.error_count, reading.success_count, reading.error_count
+        tenths = round(10 * (now_s - first.at_s))  # the same counts over another time are other figures
+        counts = tenths, len(window), first.success_count, first.error_count, reading.success_count, reading.error_count
         known = self._live_known.get(key)
         if known is None or known[0] != counts:
             known = self._live_known[key] = counts, figures_over(window)

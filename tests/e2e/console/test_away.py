@@ -73,3 +73,53 @@ def test_view_that_was_asked_for_while_the_server_was_away_is_shown_when_it_is_b
         server.wait_until_ready()
         page.until("!!document.querySelector('form.card')", 60)
         page.close()
+
+
+def test_page_of_a_model_follows_what_others_do_with_it(page: Page, server: RunningServer) -> None:
+    buttons = "[...document.querySelectorAll('.spread button')].map((one) => one.textContent).join()"
+    page.run("location.hash = '#/model/longs/1'")
+    page.until(f"{buttons} === 'Reload,Unload'")
+    page.until("!!document.querySelector('.cards.small')?.children.length")
+    assert server.ask("POST", "/v2/repository/models/longs/unload", {})[0] == 200
+    page.until(f"{buttons} === 'Load'")
+    assert not page.run("[...document.querySelectorAll('.tabs a')].some((one) => one.textContent === 'Try it')")
+    assert server.ask("POST", "/v2/repository/models/longs/load", {})[0] == 200
+    page.until(f"{buttons} === 'Reload,Unload'")
+
+
+def test_form_that_is_filled_in_stays_when_others_unload_its_model(page: Page, server: RunningServer) -> None:
+    buttons = "[...document.querySelectorAll('.spread button')].map((one) => one.textContent).join()"
+    page.run("location.hash = '#/model/longs/1/try'")
+    page.until("!!document.querySelector('form.card input, form.card textarea')")
+    page.until("!!document.querySelector('.cards.small')?.children.length")
+    page.run("document.querySelector('form.card').dataset.mine = 'yes'")
+    assert server.ask("POST", "/v2/repository/models/longs/unload", {})[0] == 200
+    page.until(f"{buttons} === 'Load'")
+    assert server.ask("POST", "/v2/repository/models/longs/load", {})[0] == 200
+    page.until(f"{buttons} === 'Reload,Unload'")
+    assert page.run("document.querySelector('form.card').dataset.mine") == "yes"
+
+
+def test_key_that_no_header_can_hold_is_not_taken(page: Page, server: RunningServer) -> None:
+    page.run("void import('/console/static/parts/api.js').then((found) => found.changeKey())")
+    page.type("#key", "schlüssel")
+    page.click("dialog button.main")
+    assert page.run("document.querySelector('#key').validity.patternMismatch")
+    page.type("#key", " plain-key ")
+    assert page.run("document.querySelector('#key').validity.valid")
+
+
+def test_form_with_a_picture_carries_sequences_and_numbers(page: Page, server: RunningServer) -> None:
+    numbers = "{name: 'N', datatype: 'INT32', data: new Uint8Array(Int32Array.of(5, 600).buffer)}"
+    given = f"[{{name: 'P', form: new Blob(['x']), file: 'p.png'}}, {numbers}]"
+    fields = page.run(
+        "import('/console/static/trying/requests.js').then((found) => found.formFields("
+        f"{given}, {{sequence_id: 7, sequence_start: true}}, true).map(({{name, value}}) => [name, value ?? null]))"
+    )
+    assert fields == [
+        ["P", None],
+        ["N", "[5,600]"],
+        ["sequence_id", "7"],
+        ["sequence_start", "true"],
+        ["binary_data_output", "true"],
+    ]

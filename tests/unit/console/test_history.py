@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trireme.console.history import COLUMNS, STEPS, History
+from trireme.console.history import COLUMNS, History
 
 
 def test_columns_are_in_order_of_time_with_gaps_where_nothing_was() -> None:
@@ -44,4 +44,7 @@ def test_model_that_is_gone_for_an_hour_is_forgotten() -> None:
 
 
 def test_a_model_takes_the_bytes_that_the_module_says() -> None:
-    assert len(COLUMNS) * STEPS * 4 == 18_720
+    history: History[str] = History()
+    history.add(0.0, {"x": [1.0] * len(COLUMNS)})
+    ring = history._rings["x"]
+    assert len(ring) * ring.itemsize == 18_720

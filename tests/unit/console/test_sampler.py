@@ -15,6 +15,7 @@ from trireme.core.request import InferenceRequest
 from trireme.observe.failure_reasons import BACKEND, CANCELED
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
+from trireme.observe.recent.requests import RecentRequests
 from trireme.observe.stats import ModelStats
 from trireme.registry.index import IndexEntry
 
@@ -30,7 +31,8 @@ class World:
         config = SimpleNamespace(backend="python", platform="", instance_groups=(), is_ensemble=False)
         self.model = SimpleNamespace(name="m", version=1, stats=None, config=config, backend=None)
         self.load()
-        models = SimpleNamespace(serving=lambda: [self.model])
+        self.serving: list[Any] = [self.model]
+        models = SimpleNamespace(serving=lambda: self.serving)
         index = [IndexEntry("m", "1", "READY")]
         server: Any = SimpleNamespace(
             registry=SimpleNamespace(scan=lambda: None, index=lambda *_: index, models=models)
@@ -154,5 +156,57 @@ def test_no_quantile_is_above_the_slowest_request_of_its_time(monkeypatch: pytes
         assert 0 < row["p50"] <= row["p99"] <= 8
         assert 0 < world.sampler.last_figures(KEY).p99_us <= 8
         assert all(0 < value <= 8 for value in world.sampler.models.columns_of(KEY)["p99_us"][1:] if value is not None)
+
+    asyncio.run(test())
+
+
+def test_same_counts_over_a_shorter_time_are_other_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        world.step()
+        world.sampler.watch()
+        world.now_s += 8  # the last step is old when the page is opened
+        world.live()
+        world.answer(10)
+        rates = [world.live()["rps"] for _ in range(5)]
+        world.sampler.stop()
+        assert rates[-2:] == [round(10 / 13, 2), 2]
+
+    asyncio.run(test())
+
+
+def test_what_is_known_of_a_model_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        world.model.backend = object()
+        world.step()
+        world.sampler.watch()
+        world.answer(3)
+        world.live()
+        sampler = world.sampler
+        known = (sampler._memory, sampler._cpu_seconds, sampler._slowest, sampler._windows, sampler._shown)
+        assert all(KEY in each for each in known)
+        world.serving.clear()
+        world.step()
+        sampler.rows()
+        known = (sampler._memory, sampler._cpu_seconds, sampler._slowest, sampler._windows, sampler._shown)
+        sampler.stop()
+        assert [KEY in each for each in known] == [False] * 5
+
+    asyncio.run(test())
+
+
+def test_minutes_of_single_requests_pass_with_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        now_ns = 0
+        world.sampler._metrics.requests = requests = RecentRequests(clock=lambda: now_ns)
+        world.model.stats.watch = requests.watch(world.model.stats)
+        world.answer(1)
+        for _ in range(12):
+            now_ns += 60_000_000_000
+            world.step()
+        world.sampler.stop()
+        assert requests.records() == ([], [])
 
     asyncio.run(test())

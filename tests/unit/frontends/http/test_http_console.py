@@ -59,7 +59,16 @@ def test_others_and_names_that_point_here_may_not(peer: str, host: str) -> None:
         check_local(sent(peer=peer, host=host))
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For: 8.8.8.8", "via: 1.1 edge", "Forwarded: for=8.8.8.8"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "X-Forwarded-For: 8.8.8.8",
+        "via: 1.1 edge",
+        "Forwarded: for=8.8.8.8",
+        "X-Real-IP: 8.8.8.8",
+        "x-forwarded-host: a",
+    ],
+)
 def test_what_a_proxy_passes_on_is_not_from_here(header: str) -> None:
     with pytest.raises(ForbiddenError, match="--api-keys"):
         check_local(sent(more=f"{header}\r\n"))
