@@ -106,7 +106,7 @@ def _replay(recording: RecordingReader, options: ReplayOptions, found: argparse.
     from trireme.cli.client.server_words import connection_options
     from trireme.tools.record.progress import Progress
     from trireme.tools.replay.connecting import client_maker
-    from trireme.tools.replay.report import ReportHeading, report_document
+    from trireme.tools.replay.report import ReportHeading, changes_text, report_document
     from trireme.tools.replay.run import Replay
 
     found.url = found.place or found.url
@@ -126,6 +126,7 @@ def _replay(recording: RecordingReader, options: ReplayOptions, found: argparse.
         "the recorded answers" if new_baseline is None else new_baseline("").place,
         "inside the recorded server" if new_baseline is None else "by this client, of the other server",
         "as fast as it answers" if options.speed is None else f"at {options.speed:g} times the recorded pace",
+        changes_text(options),
     )
     _report(report_document(heading, replayed), found)
     return _exit_code(replayed)

@@ -47,8 +47,9 @@ def html_report(document: Mapping[str, Any]) -> str:
 
 
 def _summary(document: Mapping[str, Any]) -> str:
+    asked = f" ({_message(document['asked_instead'])})" if document["asked_instead"] else ""
     lines = [
-        f"<p>{document['sent']} of {document['requests']} requests to <b>{escape(document['server'])}</b> in "
+        f"<p>{document['sent']} of {document['requests']} requests to <b>{escape(document['server'])}</b>{asked} in "
         f"{document['seconds']:.1f} s, {escape(document['pace'])}; compared with "
         f"{escape(document['compared_with'])}.</p>"
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trireme.tools.replay.comparison import Verdict
+from trireme.tools.replay.options import ReplayOptions
 from trireme.tools.replay.results import ModelResult, percentiles_ms
 from trireme.tools.replay.run import Replayed
 
@@ -26,6 +27,16 @@ class ReportHeading:
     before_measured: str
     """Where the latencies before were measured: inside the server, or by a client like the ones now."""
     pace: str
+    changes: str = ""
+    """What was asked in place of what is recorded; empty where nothing was."""
+
+
+def changes_text(options: ReplayOptions) -> str:
+    """The models and the version that are asked in place of the recorded ones, in words."""
+    found = [f"{name} as {other}" for name, other in sorted(options.renamed.items())]
+    if options.version is not None:
+        found.append(f"version {options.version}" if options.version else "the server's choice of version")
+    return ", ".join(found)
 
 
 def report_document(heading: ReportHeading, replayed: Replayed) -> dict[str, Any]:
@@ -37,6 +48,7 @@ def report_document(heading: ReportHeading, replayed: Replayed) -> dict[str, Any
         "compared_with": heading.compared_with,
         "latency_before_measured": heading.before_measured,
         "pace": heading.pace,
+        "asked_instead": heading.changes,
         "is_complete": not replayed.end_reason,
         "end_reason": replayed.end_reason,
         "requests": replayed.planned_count,

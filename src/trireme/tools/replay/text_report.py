@@ -31,8 +31,9 @@ def text_report(document: Mapping[str, Any], stream: TextIO) -> str:
 
 
 def _heading(document: Mapping[str, Any]) -> str:
+    asked = f" ({shown_lines(document['asked_instead'])})" if document["asked_instead"] else ""
     return (
-        f"{document['recording']} -> {document['server']}, compared with {document['compared_with']}\n"
+        f"{document['recording']} -> {document['server']}{asked}, compared with {document['compared_with']}\n"
         f"{document['sent']} of {document['requests']} requests in {document['seconds']:.1f} s "
         f"({document['requests_per_second']:.1f} requests/s), {document['pace']}"
     )

@@ -6,11 +6,13 @@ import io
 import json
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 from trireme.tools.replay.comparison import Comparison, Verdict
 from trireme.tools.replay.html_report import html_report
-from trireme.tools.replay.report import ReportHeading, report_document
+from trireme.tools.replay.options import ReplayOptions
+from trireme.tools.replay.report import ReportHeading, changes_text, report_document
 from trireme.tools.replay.results import Results, Timing, percentiles_ms
 from trireme.tools.replay.run import Replayed
 from trireme.tools.replay.text_report import text_report
@@ -49,6 +51,16 @@ def test_counts_latencies_and_examples() -> None:
     assert found["models"]["n"]["latency_ms"] == {"before": None, "now": None}
     assert found["errors"] == [{"model": "m", "error": "boom", "count": 2}]
     assert [example["request"] for example in found["examples"]] == [5, 6]
+
+
+def test_what_is_asked_in_place_of_what_is_recorded_is_in_every_report() -> None:
+    asked = changes_text(ReplayOptions(renamed={"m": "<m2>"}, version="3"))
+    assert asked == "m as <m2>, version 3"
+    found = report_document(replace(HEADING, changes=asked), Replayed(filled(), 9, 2.0, "", False, ()))
+    assert found["asked_instead"] == asked
+    assert text_report(found, io.StringIO()).startswith("a.rec -> http://host:1 (m as <m2>, version 3), compared with")
+    assert "<b>http://host:1</b> (m as &lt;m2&gt;, version 3) in" in html_report(found)
+    assert text_report(document(), io.StringIO()).startswith("a.rec -> http://host:1, compared with")
 
 
 def test_it_is_counted_while_threads_add() -> None:
