@@ -38,8 +38,8 @@ def _chance(subject: Subject) -> list[str]:
     best = subject.best
     others = [one for one in subject.ranked if one is not best]
     other = subject.default if subject.default in others else next(iter(others), None)
-    if best is None or other is None or best.is_satisfying != other.is_satisfying:
-        return []
+    if best is None or other is None or not best.is_satisfying or not other.is_satisfying:
+        return []  # where nothing meets the constraints, nobody is said to be the best
     gain = math.exp(subject.ranking.score(best.best.measured) - subject.ranking.score(other.best.measured))
     spread = max([_USUAL_SPREAD, *(_spread(result) for result in _results(subject))])
     if gain > spread:

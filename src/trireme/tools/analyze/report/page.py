@@ -132,8 +132,8 @@ def _table(table: Table, marked: str | None = None) -> str:
 
 
 def _cell(text: str) -> str:
-    """With places to break at, where it has what several models have."""
-    return f"<td>{escape(text).replace(',', ',<wbr>')}</td>"
+    """With places to break at: between what several models have, and the words of a name."""
+    return f"<td>{escape(text).replace(',', ',<wbr>').replace('_', '_<wbr>')}</td>"
 
 
 def _figure(plot: Plot) -> str:

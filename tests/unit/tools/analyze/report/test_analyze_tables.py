@@ -178,6 +178,17 @@ def test_a_gain_that_measurements_of_the_same_differ_by_may_be_chance() -> None:
     assert cautions(usual()) == []
 
 
+def test_where_nothing_is_good_enough_nobody_is_said_to_be_better_by_chance() -> None:
+    wishes = Wishes(constraints=(Constraint("perf_latency_p99", most=1.0),))
+    alike = result(Setting(1, 8), 8, 50, 9, False), result(Setting(), 8, 49, 9, False)
+    assert cautions(subject(*alike))
+    assert cautions(subject(*alike, wishes=wishes)) == []
+
+
+def test_names_in_tables_break_between_their_words() -> None:
+    assert "<td>m_<wbr>config_<wbr>default</td>" in summary_page(usual(), [], [], "")
+
+
 def test_a_machine_that_became_slower_and_a_prediction_that_was_far_off_are_told() -> None:
     best = replace(result(Setting(1, 8), 8, 50, 9, False), repeats=(20.0,))
     about = subject(best, result(Setting(), 8, 10, 9, False))
