@@ -74,9 +74,10 @@ def _answer_of(document: dict[str, Any], content: bytes, json_length: int | None
         if size is None:
             outputs.append(_from_json(entry))
             continue
-        data = content[position : position + size]
-        if len(data) != size:
+        part = memoryview(content)[position : position + size]
+        if len(part) != size:
             raise AnswerError(f"output '{entry['name']}' is cut short")
+        data = bytes(part) if entry["datatype"] == BYTES else part  # numbers stay where they are
         outputs.append(Tensor(entry["name"], entry["datatype"], tuple(entry["shape"]), data))
         position += size
     return InferAnswer(

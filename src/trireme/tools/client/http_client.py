@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import ssl
 from collections.abc import Iterator
@@ -182,13 +183,12 @@ class HttpClient:
     def _content(self, response: http.client.HTTPResponse, most_bytes: int) -> bytes:
         """To its end; raises AnswerError where that does not come in time, and what http.client raises."""
         is_too_long = response.length is not None and response.length > most_bytes  # as it is announced
-        pieces, size = [], 0
+        gathered = io.BytesIO()  # gives its content away without a copy
         try:
             while not is_too_long and (piece := response.read(_PIECE_BYTES)):
-                pieces.append(piece)
-                size += len(piece)
-                is_too_long = size > most_bytes
-            content = b"".join(pieces)
+                gathered.write(piece)
+                is_too_long = gathered.tell() > most_bytes
+            content = gathered.getvalue()
         except MemoryError:
             raise AnswerError(f"there is not enough memory for the answer of {self.place}") from None
         if is_too_long:

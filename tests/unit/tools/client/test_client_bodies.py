@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -253,6 +254,23 @@ def test_answers_with_tensors_may_be_longer_than_those_about_models(monkeypatch:
         pytest.raises(AnswerError, match="is longer than 2048 MiB"),
     ):
         client.post("/v2/models/m/infer", b"")
+
+
+def test_a_large_answer_is_in_memory_once() -> None:
+    size = 32 << 20
+    output = {"name": "A", "datatype": "UINT8", "shape": [size], "parameters": {"binary_data_size": size}}
+    text = json.dumps({"outputs": [output]}).encode()
+    body = text + bytes(size)
+    head = f"200 OK\r\nContent-Length: {len(body)}\r\nInference-Header-Content-Length: {len(text)}"
+    with answering(head, body) as client:
+        tracemalloc.start()
+        try:
+            (tensor,) = client.infer(CALL).outputs
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert tensor.to_numpy().shape == (size,)
+    assert peak < 1.6 * size
 
 
 @pytest.mark.parametrize(
