@@ -76,21 +76,21 @@ def write_files(metrics: LlmMetrics, options: LlmOptions) -> list[Path]:
         folder / f"{stem}_genai_perf.csv": csv_text(metrics, options.is_streaming).encode(),
         folder / f"{stem}_genai_perf.json": orjson.dumps(json_document(metrics, options), option=orjson.OPT_INDENT_2),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, content in files.items():
-            path.write_bytes(content)
-    except OSError as error:
-        raise PerfError(f"failed to write '{error.filename}': {error.strerror}") from None
+    for path, content in files.items():
+        _write(path, content)
     return list(files)
 
 
 def write_inputs(inputs: dict[str, Any], options: LlmOptions) -> None:
     """Writes what is sent into the folder for artifacts; raises PerfError."""
-    path = artifact_folder(options) / "inputs.json"
+    _write(artifact_folder(options) / "inputs.json", orjson.dumps(inputs, option=orjson.OPT_INDENT_2))
+
+
+def _write(path: Path, content: bytes) -> None:
     try:
-        path.write_bytes(orjson.dumps(inputs, option=orjson.OPT_INDENT_2))
-    except OSError as error:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:  # which names no file where the disk is full
         raise PerfError(f"failed to write '{path}': {error.strerror}") from None
 
 

@@ -19,7 +19,7 @@ from trireme.tools.perf.llm.metrics import at_once_note, compute, statistics
 from trireme.tools.perf.llm.options import LlmOptions, PromptOptions
 from trireme.tools.perf.llm.pieces import GeneratedText, read_answer
 from trireme.tools.perf.llm.prompts import Prompt, fitting_length, make_prompts
-from trireme.tools.perf.llm.report import csv_text, json_document, table_text
+from trireme.tools.perf.llm.report import artifact_folder, csv_text, json_document, table_text, write_files
 from trireme.tools.perf.llm.requests import body_of, values_of
 from trireme.tools.perf.llm.run import run
 from trireme.tools.perf.llm.tokens import token_counter
@@ -230,6 +230,17 @@ ORIGINAL = (
     "--output-tokens-mean-deterministic --concurrency 1 --measurement-interval 4000 --stability-percentage 999 "
     "--profile-export-file mine.json --generate-plots"
 )
+
+
+def test_a_disk_that_is_full_is_told_with_the_file(tmp_path: Path) -> None:
+    asked = options("--artifact-dir", str(tmp_path))
+    folder = artifact_folder(asked)
+    folder.mkdir()
+    path = folder / "profile_export_genai_perf.json"
+    path.symlink_to("/dev/full")
+    metrics = compute([GeneratedText(0, (MS,), ("a",), 1, 1, 0)], [], None, is_streaming=False, goodput={})
+    with pytest.raises(PerfError, match=f"^failed to write '{path}': No space left on device$"):
+        write_files(metrics, asked)
 
 
 @pytest.mark.parametrize("before", [[], ["profile"]], ids=["alone", "behind profile"])
