@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,10 @@ from trireme.registry.lifecycle import PolledModel
 from trireme.registry.model import Model
 
 _MOST_CHARACTERS: Final = 200_000
+_TOKENS: Final = re.compile(
+    r"""#[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[{}\[\]<>]|(?P<name>[A-Za-z_]\w*)\s*:(?!\s*[{\[<])"""
+)
+"""Comments, texts, brackets, and names before plain values."""
 
 
 def file_text(folder: Path, config_name: str | None) -> str:
@@ -38,13 +43,25 @@ def config_written(loaded: PolledModel, config_name: str | None) -> dict[str, An
     override = loaded.override
     try:
         if override is not None and override.config_json is not None:
-            message = from_json(override.config_json)
+            message, zeros = from_json(override.config_json), []
         else:
             path = config_path(loaded.folder, config_name)
-            message = parse_text(path.read_text("utf-8", "replace"), str(path))
+            text = path.read_text("utf-8", "replace")
+            message, zeros = parse_text(text, str(path)), outermost_names(text)
     except (OSError, ServingError):
         return None
-    return dict(MessageToDict(message, preserving_proto_field_name=True))
+    return {**dict.fromkeys(zeros, 0), **MessageToDict(message, preserving_proto_field_name=True)}
+
+
+def outermost_names(text: str) -> list[str]:
+    """The fields with a plain value that stand outside of all braces: a message does not tell whether one whose value
+    is zero, such as `max_batch_size: 0`, was written."""
+    found, depth = [], 0
+    for token in _TOKENS.finditer(text):
+        depth += {"{": 1, "[": 1, "<": 1, "}": -1, "]": -1, ">": -1}.get(token[0], 0)
+        if token["name"] and depth == 0:
+            found.append(token["name"])
+    return found
 
 
 def fields_set(model: Model) -> dict[str, Any]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from trireme.console.config_origin import origins
+from pathlib import Path
+
+from trireme.config.message import new_config
+from trireme.console.config_origin import config_written, origins
+from trireme.registry.lifecycle import PolledModel
+from trireme.registry.repository.repositories import ModelId
 
 
 def test_leaves_are_from_the_file_or_completed_or_default() -> None:
@@ -19,3 +24,20 @@ def test_leaves_are_from_the_file_or_completed_or_default() -> None:
 
 def test_without_a_file_all_is_completed_or_default() -> None:
     assert origins({"a": 1, "b": [], "c": "NONE"}, None, {"a": 1}) == {"a": "completed", "b": "default", "c": "default"}
+
+
+def test_zero_that_is_written_is_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / "config.pbtxt").write_text(
+        """name: "max_queue_size: 0 {" # platform: "x"
+        max_batch_size: 0
+        input [ { name: "IN" data_type: TYPE_INT32 dims: [ 4 ] allow_ragged_batch: false } ]
+        dynamic_batching { max_queue_delay_microseconds: 5 }
+        """
+    )
+    written = config_written(PolledModel(ModelId("", "m"), tmp_path, None, None, new_config(), (1,)), None)
+    in_force = {"max_batch_size": 0, "platform": "", "max_queue_delay_microseconds": 0}
+    assert origins(in_force, written, {}) == {
+        "max_batch_size": "file",
+        "platform": "default",
+        "max_queue_delay_microseconds": "default",
+    }
