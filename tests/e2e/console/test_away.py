@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -123,3 +124,17 @@ def test_form_with_a_picture_carries_sequences_and_numbers(page: Page, server: R
         ["sequence_start", "true"],
         ["binary_data_output", "true"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "groups", "is_advised"),
+    [(403, "inference, statistics", True), (500, "inference", False), (403, "$(x)", False)],
+)
+def test_command_is_made_of_the_servers_own_words_alone(
+    page: Page, server: RunningServer, status: int, groups: str, is_advised: bool
+) -> None:
+    said = f"the key is not allowed to use 'logging' (its groups: {groups})"
+    error = json.dumps({"message": said, "status": status})
+    told = page.run(f"import('/console/static/parts/dom.js').then(({{advised}}) => advised({error}))")
+    assert ("trireme keys new" in told) == is_advised
+    assert told.startswith(said)

@@ -43,3 +43,16 @@ def test_newest_line_is_in_sight_and_followed_until_somebody_reads_further_up(
     page.run(f"{LIST}.scrollTop = 0")
     write_lines(page, server)
     assert page.run(f"{LIST}.scrollTop") == 0
+
+
+def test_next_lines_are_asked_for_when_the_last_ones_have_come(page: Page, server: RunningServer) -> None:
+    began = page.run(
+        "import('/console/static/parts/dom.js').then(async ({every}) => {"
+        "  let began = 0;"
+        "  const stop = every(20, () => { began += 1; return new Promise(() => {}); });"
+        "  await new Promise((done) => setTimeout(done, 500));"
+        "  stop();"
+        "  return began;"
+        "})"
+    )
+    assert began == 1
