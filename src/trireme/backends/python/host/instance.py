@@ -213,7 +213,7 @@ class PythonInstance:
             if self._watched:
                 self._clear_suspects((key,), is_success=True)
         elif self._watched and key in self._watched:
-            self._quarantine.end(self._watched[key])  # a stream may be long, and others wait for their trial
+            self._quarantine.let_go(self._watched[key])  # a stream may be long
         self._runner.respond(request, response)
 
     def on_measured(self, message: tuple[Any, ...]) -> None:

@@ -24,6 +24,7 @@ class Quarantine:
         self._clock = clock
         self._outlines: set[int] = set()
         self._tried: bytes | None = None  # the one suspect on its last chance that runs
+        self._let_go: set[bytes] = set()  # those that run on, and whose trial holds up nobody any more
 
     def blame(self, requests: Iterable[InferenceRequest]) -> int:
         """Notes that a worker died while it ran these; returns the highest count of kills among them.
@@ -33,18 +34,18 @@ class Quarantine:
         been the killer once."""
         now, worst = self._clock(), 0
         outlines = {fingerprint_of(request): outline_of(request) for request in requests}
-        tried = self._tried if self._tried in outlines else None
-        if tried is not None:
-            self._tried = None
-            if tried in self.suspects and self.suspects[tried].has_died_on_trial:
-                outlines = {tried: outlines[tried]}
+        on_trial = {entry for entry in outlines if entry == self._tried or entry in self._let_go}
+        for entry in on_trial:
+            self.end(entry)
+        if len(on_trial) == 1 and any(self._has_died_on_trial(entry) for entry in on_trial):
+            outlines = {entry: outlines[entry] for entry in on_trial}
         most = KILLS_BEFORE_REFUSAL if len(outlines) == 1 else KILLS_BEFORE_REFUSAL - 1
         for fingerprint, outline in outlines.items():
             known = self.suspects.pop(fingerprint, None)
             kills = known.kills if known is not None and known.expires_ns > now else 0
             kills = max(kills, min(kills + 1, most))
             suspect = self.suspects[fingerprint] = _Suspect(kills, now + EXPIRY_S * 1_000_000_000, outline)
-            suspect.has_died_on_trial = fingerprint == tried
+            suspect.has_died_on_trial = fingerprint in on_trial
             worst = max(worst, kills)
         while len(self.suspects) > MAX_SUSPECTS:
             del self.suspects[next(iter(self.suspects))]
@@ -91,10 +92,22 @@ class Quarantine:
         self._tried = fingerprint
         return None
 
+    def let_go(self, fingerprint: bytes) -> None:
+        """The suspect has given a first response, and others need not wait until it ends; unless a worker has died
+        under it before."""
+        if self._tried == fingerprint and not self._has_died_on_trial(fingerprint):
+            self._tried = None
+            self._let_go.add(fingerprint)
+
     def end(self, fingerprint: bytes) -> None:
-        """The suspect runs no more, or has survived so far that others need not wait for it."""
+        """The suspect runs no more."""
+        self._let_go.discard(fingerprint)
         if self._tried == fingerprint:
             self._tried = None
+
+    def _has_died_on_trial(self, fingerprint: bytes) -> bool:
+        suspect = self.suspects.get(fingerprint)
+        return suspect is not None and suspect.has_died_on_trial
 
     def clear(self, fingerprint: bytes) -> None:
         """The same inputs were executed and the worker lives."""
@@ -144,6 +157,6 @@ class _Suspect:
 
     def __init__(self, kills: int, expires_ns: int, outline: int) -> None:
         self.kills = kills
-        self.has_died_on_trial = False  # the last worker, with others beside it
+        self.has_died_on_trial = False  # the last worker under it
         self.expires_ns = expires_ns
         self.outline = outline

@@ -306,6 +306,29 @@ def test_a_trial_ends_with_the_first_response_of_a_stream(make: SimpleNamespace)
     assert not bench.quarantine.suspects
 
 
+def test_one_that_kills_behind_its_first_response_is_convicted_and_not_who_is_tried_meanwhile(
+    make: SimpleNamespace,
+) -> None:
+    bench = Bench(make, is_decoupled=True)
+    for _ in range(2):
+        bench.quarantine.blame([make.request(b"evil"), make.request(b"good")])
+
+    def run(first: bytes, second: bytes) -> None:
+        """Until the worker dies under the first, which has given a response."""
+        _, [begun] = bench.execute(first)
+        bench.instance.on_response((messages.RESPONSE, begun[0], answer("OUT"), False))
+        bench.execute(second)
+        bench.quarantine.blame(bench.instance.running)
+        bench.instance.fail(InternalError("died"))
+
+    run(b"evil", b"good")
+    assert bench.quarantine.examine(make.request(b"good"))[1] is None
+    run(b"evil", b"fine")
+    assert "killed 3 worker processes" in bench.quarantine.examine(make.request(b"evil"))[1].message  # type: ignore[union-attr]
+    for innocent in (b"good", b"fine"):
+        assert bench.quarantine.examine(make.request(innocent))[1] is None, innocent
+
+
 def test_a_trial_ends_with_its_request_whatever_became_of_it(make: SimpleNamespace) -> None:
     bench = Bench(make, is_decoupled=True)
     for _ in range(2):
