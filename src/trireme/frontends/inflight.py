@@ -15,6 +15,7 @@ LARGE_ANSWER_BYTES: Final = 1 << 20
 """Larger answers are refused where there is no room for them."""
 _WAIT_S: Final = 2.0
 _POLL_S: Final = 0.05
+_TURN_S: Final = 0.02
 _SPARE_SHARE: Final = 4
 """Of the limit, that may be taken beyond it by bodies which are received while others wait."""
 _UNLIMITED: Final = 1 << 62
@@ -33,6 +34,7 @@ class InflightBytes:
 
     __slots__ = (
         "_is_look_due",
+        "_is_poll_due",
         "_line",
         "_peak_bytes",
         "connection_limit_bytes",
@@ -49,6 +51,7 @@ class InflightBytes:
         """Of these, what those in the line hold."""
         self._line: dict[Waiter, None] = {}  # in the order in which they came, and have to be refused
         self._is_look_due = False
+        self._is_poll_due = False
         self._peak_bytes = 0
 
     @property
@@ -61,9 +64,8 @@ class InflightBytes:
         self.used_bytes += size_bytes
         if self.used_bytes > self._peak_bytes:
             self._peak_bytes = self.used_bytes
-        if size_bytes < 0 and self._line and not self._is_look_due:
-            self._is_look_due = True
-            asyncio.get_running_loop().call_soon(self._look_soon)
+        if size_bytes < 0 and self._line:
+            self._look_again()
 
     def take_peak(self) -> int:
         """The most that was there since the last call."""
@@ -72,10 +74,9 @@ class InflightBytes:
 
     def enter(self, waiter: Waiter) -> None:
         """At the end of the line."""
-        if not self._line:
-            asyncio.get_running_loop().call_later(_POLL_S, self._poll)
         self._line[waiter] = None
         self.waiting_bytes += waiter.size_bytes
+        self._poll_later()
 
     def leave(self, waiter: Waiter) -> None:
         """Let in, refused or gone."""
@@ -83,10 +84,20 @@ class InflightBytes:
             del self._line[waiter]
             self.waiting_bytes -= waiter.size_bytes
 
-    def _poll(self) -> None:
-        self._look()
-        if self._line:
+    def _poll_later(self) -> None:
+        if self._line and not self._is_poll_due:
+            self._is_poll_due = True
             asyncio.get_running_loop().call_later(_POLL_S, self._poll)
+
+    def _poll(self) -> None:
+        self._is_poll_due = False
+        self._poll_later()
+        self._look()
+
+    def _look_again(self) -> None:
+        if not self._is_look_due:
+            self._is_look_due = True
+            asyncio.get_running_loop().call_soon(self._look_soon)
 
     def _look_soon(self) -> None:
         self._is_look_due = False
@@ -94,12 +105,16 @@ class InflightBytes:
 
     def _look(self) -> None:
         """Lets in from the front of the line as many as there is room for; one that waits for its own connection holds
-        up nobody. All wait equally long, so those who have waited for too long are in front."""
+        up nobody. All wait equally long, so those who have waited for too long are in front. Who is let in may be
+        answered at once, so the loop has its turn between many."""
         now_s = monotonic()
         is_full = False
         for waiter in list(self._line):
             if waiter not in self._line:
                 continue  # gone because of another
+            if monotonic() - now_s > _TURN_S:
+                self._look_again()
+                return
             if now_s >= waiter.until_s and (is_full or not waiter.fits()):
                 waiter.refuse()
             elif is_full:
@@ -234,9 +249,9 @@ class ConnectionBytes:
         all_bytes, limit = self._all.used_bytes + (more_bytes or 0), self._all.limit_bytes
         if all_bytes <= limit:
             return True
-        if more_bytes is None or self.is_too_much(size_bytes, more_bytes):
+        if self.is_too_much(size_bytes, more_bytes or 0):
             return False
-        return not more_bytes or not self._all.active_bytes or all_bytes <= limit + limit // _SPARE_SHARE
+        return more_bytes == 0 or not self._all.active_bytes or all_bytes <= limit + limit // _SPARE_SHARE
 
     def close(self) -> None:
         """The connection is gone."""

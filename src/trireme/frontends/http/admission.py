@@ -76,9 +76,13 @@ def body_limit(head: RequestHead, limits: ConnectionLimits) -> int:
     return min(limit(head), limits.max_body_bytes) if limit is not None else limits.max_body_bytes
 
 
-def create_collector(head: RequestHead, limits: ConnectionLimits, is_refused: bool) -> BodyCollector | None:
+def throws_body_away(head: RequestHead) -> bool:
+    """Whether the endpoint has no use for a body."""
+    return head.endpoint is not None and not head.endpoint.reads_body
+
+
+def create_collector(head: RequestHead, limits: ConnectionLimits, is_unwanted: bool) -> BodyCollector | None:
     """What takes the body; None for a large one, which is received straight into its buffer."""
-    is_unwanted = is_refused or (head.endpoint is not None and not head.endpoint.reads_body)
     if head.is_chunked:
         return ChunkedBody(limits.max_body_bytes if is_unwanted else body_limit(head, limits), not is_unwanted)
     if is_unwanted:

@@ -17,6 +17,7 @@ from trireme.frontends.http.admission import (
     find_refusal,
     missing_bytes,
     size_refusal,
+    throws_body_away,
 )
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
 from trireme.frontends.http.exchange import Exchange
@@ -51,6 +52,7 @@ class Connection(OrderedAnswers):
         self._refused_count = 0  # requests that took long to read, for nothing
         self._body_bytes = 0  # of the body that is being received, those that are counted
         self._is_let_in = False  # that body has waited, and all of it has room
+        self._is_unwanted = False  # that body is thrown away as it comes
 
     @property
     def is_busy(self) -> bool:
@@ -188,11 +190,12 @@ class Connection(OrderedAnswers):
             self._answer_refused(closing_head(), head, self._refusal)
             return None
         self._head = head
+        self._is_unwanted = self._refusal is not None or throws_body_away(head)
         self._pace.begin_window()
         self.note_progress(len(rest))
         if head.expects_continue and not rest:
             self._send_continue()
-        self._collector = create_collector(head, self._limits, self._refusal is not None)
+        self._collector = create_collector(head, self._limits, self._is_unwanted)
         if self._collector is None:
             self._read_large_body(size, rest)
             return None
@@ -219,20 +222,27 @@ class Connection(OrderedAnswers):
     def note_progress(self, size_bytes: int) -> None:
         """Part of a body has arrived; where there is no room for more, the client has to wait."""
         self._pace.moved_bytes += size_bytes
+        if self._is_unwanted:
+            return
         self._body_bytes += size_bytes
         self.inflight.hold(size_bytes)
         if not self._is_let_in and self.inflight.excess():
             self._pause_reading()
             if self._head is not None:
-                missing = None if self._refusal is not None else missing_bytes(self._head, self._body_bytes)
+                missing = missing_bytes(self._head, self._body_bytes)
                 self.inflight.wait_for_room(self._let_in, self._refuse_body, self._body_bytes, missing)
 
     def _let_in(self) -> None:
-        self._is_let_in = self._refusal is None and self._head is not None and not self._head.is_chunked
+        self._is_let_in = self._head is not None and not self._head.is_chunked
         self._resume_reading()
 
     def _refuse_body(self, reason: str) -> None:
+        """What has come of it is let go, and what is still to come is read, or the client would not see the answer."""
+        change_receiver(self._transport, self, self._is_reading_paused)
+        self.inflight.hold(-self._body_bytes)
+        self._body_bytes = 0
         self._refuse(503, reason)
+        self._resume_reading()
 
     def _end_wait(self) -> bool:
         """All of a body is there, or nothing more of it is wanted; whether it was let in."""
@@ -306,9 +316,6 @@ class Connection(OrderedAnswers):
         exchange = Exchange(self, answer_head, b"")
         exchange.visit = refused_visit(self._owner.gate, head, self.peer)
         self._exchanges.append(exchange)
-        self.inflight.hold(-self._body_bytes)  # thrown away as it came
-        self._body_bytes = 0
-        self._end_wait()
         if not answer_head.is_keep_alive:
             self._is_last_read = True
         if head.endpoint is not None and head.endpoint.is_plain:

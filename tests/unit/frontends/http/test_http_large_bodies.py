@@ -139,6 +139,28 @@ def test_bodies_that_are_thrown_away_hold_nothing(client: Any, server: Any, post
     loop.run_until_complete(story())
 
 
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_bodies_that_are_thrown_away_need_no_room(
+    client: Any, server: Any, post: Any, loop: Any, is_chunked: bool
+) -> None:
+    everything = InflightBytes(250_000, 250_000)
+    refused = _client_of(client, server, everything)
+    raw = post("/v2/models/nobody/infer", b"x" * 200_000)
+    if is_chunked:
+        head = b"POST /v2/models/nobody/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+        raw = head + b"30d40\r\n" + b"x" * 200_000 + b"\r\n0\r\n\r\n"
+
+    async def story() -> None:
+        ConnectionBytes(everything).hold(300_000)
+        for _ in range(3):
+            for part in (raw[:500], raw[500:20_000], raw[20_000:]):
+                refused.feed(part)
+                assert (everything.used_bytes, refused.transport.is_paused) == (300_000, False)
+            assert refused.take().startswith(b"HTTP/1.1 404 ")
+
+    loop.run_until_complete(story())
+
+
 def _client_of(client: Any, server: Any, everything: InflightBytes) -> Any:
     """Of a listener with these limits."""
     return type(client)(create_listener(server, HttpFrontendOptions(), None, SharedLimits(inflight=everything)))

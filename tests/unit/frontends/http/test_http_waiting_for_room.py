@@ -100,6 +100,60 @@ def test_a_client_that_stalls_once_it_was_let_in_gives_back_what_was_kept_for_it
     loop.run_until_complete(story())
 
 
+def test_a_body_for_which_there_is_no_room_is_let_go_and_its_rest_is_read(
+    client: Any, server: Any, post: Any, loop: Any, clock: Clock
+) -> None:
+    everything = InflightBytes(2 << 20, 2 << 20)
+    other = ConnectionBytes(everything)
+    (late,) = clients_of(client, server, everything, 1)
+    raw = post("/v2/models/ident/infer", body_of(1 << 20))
+
+    async def story() -> None:
+        other.hold(2 << 20)
+        late.feed(raw[: 600 << 10])
+        assert late.transport.is_paused
+        clock.now_s = 2.0
+        await until_on_loop(lambda: late.transport.written)
+        assert late.take().startswith(b"HTTP/1.1 503 ")
+        assert (everything.used_bytes, late.transport.is_paused) == (2 << 20, False)
+
+    loop.run_until_complete(story())
+
+
+def test_who_does_not_say_how_much_will_come_goes_on_beside_those_who_wait(loop: Any) -> None:
+    everything = InflightBytes(100, 100)
+    running, waiting, unknown = (ConnectionBytes(everything) for _ in range(3))
+    told: list[str] = []
+
+    async def story() -> None:
+        running.hold(80)
+        unknown.hold(10)
+        waiting.hold(30)
+        unknown.wait_for_room(lambda: told.append("unknown"), told.append, 10, None)
+        waiting.wait_for_room(lambda: told.append("whole"), told.append, 30, 40)
+        await until_on_loop(lambda: told)
+        assert told == ["unknown"]
+        waiting.stop_waiting()
+
+    loop.run_until_complete(story())
+
+
+def test_one_timer_looks_at_the_line_however_often_it_is_empty(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = InflightBytes(100, 100)
+    one = ConnectionBytes(everything)
+    timers: list[object] = []
+
+    async def story() -> None:
+        later = loop.call_later
+        monkeypatch.setattr(loop, "call_later", lambda *given: timers.append(given) or later(*given))
+        for _ in range(50):
+            one.wait_for_room(lambda: None, lambda reason: None)
+            one.stop_waiting()
+
+    loop.run_until_complete(story())
+    assert len(timers) == 1
+
+
 def test_a_body_behind_one_that_waits_is_not_read_before_there_is_room_and_has_its_own_time(
     client: Any, server: Any, post: Any, loop: Any, clock: Clock
 ) -> None:
