@@ -65,7 +65,7 @@ def _keys_of(before: bytes, pieces: bytes, size: int) -> list[bytes]:
 
 
 _keys_of_span = lru_cache(maxsize=1024)(_keys_of)
-"""Where many prompts have one beginning, to look it up takes a tenth of the time; some 2 MB at most."""
+"""Where many prompts have one beginning, to look it up takes a tenth of the time; 2 MB at most with blocks of 16."""
 
 
 def find_prefix(pool: BlockPool, keys: Sequence[bytes]) -> list[int]:

@@ -50,6 +50,7 @@ class GrammarCompiler:
         self.compiles_at_once = True
         """Otherwise what is not kept raises NewGrammarError."""
         self._kept: OrderedDict[tuple[str, str], CompiledGrammar] = OrderedDict()
+        self._under_way: dict[tuple[str, str], threading.Event] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -114,10 +115,25 @@ class GrammarCompiler:
             return self._kept[source, option]
 
     def _compile(self, source: str, option: str) -> CompiledGrammar:
+        """Once, however many ask for it at the same time."""
+        while (found := self._found(source, option)) is None:
+            with self._lock:
+                other = self._under_way.get((source, option))
+                if other is None:
+                    own = self._under_way[source, option] = threading.Event()
+            if other is not None:
+                other.wait()
+                continue
+            try:
+                return self._compile_new(source, option)
+            finally:
+                with self._lock:
+                    del self._under_way[source, option]
+                own.set()
+        return found
+
+    def _compile_new(self, source: str, option: str) -> CompiledGrammar:
         """In a process of its own first: what that one survives, this one does."""
-        found = self._found(source, option)
-        if found is not None:  # it was compiled while this one waited
-            return found
         library = load_library()
         with self._lock:
             if self._own is None:

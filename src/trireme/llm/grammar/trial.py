@@ -19,6 +19,8 @@ _OWN_END_S: Final = 0.2
 """For a process that has closed its pipe, to end by itself."""
 AT_A_TIME: Final = 4
 """So many grammars are tried at once: one that takes all of its time holds up no other as long as there are fewer."""
+_PATIENCE_S: Final = 0.1
+"""To start a process takes longer than most grammars do."""
 _PROGRAM: Final = Path(trial_main.__file__).with_name("trial_main.py")
 
 
@@ -42,6 +44,7 @@ class GrammarTrials:
     def check(self, source: str, vocabulary: Any) -> None:
         """As `GrammarTrial.check`, once there is one that is idle."""
         with self._has_idle:
+            self._has_idle.wait_for(self._is_best_idle, _PATIENCE_S)
             self._has_idle.wait_for(lambda: self._idle)
             trial = self._idle.pop()
         try:
@@ -58,6 +61,10 @@ class GrammarTrials:
     def pids(self) -> list[int]:
         """Of the processes that there are."""
         return [trial.pid for trial in self._all if trial.pid is not None]
+
+    def _is_best_idle(self) -> bool:
+        """Whether no better one is to be had in a moment: one has a process and is idle, or none has."""
+        return bool(self._idle) and (self._idle[-1].pid is not None or not self.pids)
 
     def _give_back(self, trial: GrammarTrial) -> None:
         with self._has_idle:

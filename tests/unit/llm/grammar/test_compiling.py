@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -53,6 +54,19 @@ def test_the_same_grammar_is_compiled_once(scribe: Engine) -> None:
     first = scribe.grammars.json_schema({"type": "integer"})
     assert scribe.grammars.json_schema('{"type": "integer"}') is first
     assert scribe.grammars.json_schema({"type": "number"}) is not first
+
+
+def test_one_that_many_ask_for_at_once_is_tried_once(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
+        tried: list[str] = []
+        check = grammars._trials.check
+        monkeypatch.setattr(
+            grammars._trials, "check", lambda source, vocabulary: tried.append(source) or check(source, vocabulary)
+        )
+        with ThreadPoolExecutor(8) as threads:
+            found = [threads.submit(grammars.json_schema, {"type": "boolean"}) for _ in range(8)]
+        assert len({id(one.result()) for one in found}) == 1
+        assert len(tried) == 1
 
 
 def test_the_oldest_grammar_is_forgotten(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
