@@ -29,6 +29,7 @@ def resource_watch(
             f"the metrics at {url} are another server's, which has the model '{min(strangers)}' "
             "(--triton-metrics-url says where this one's are)"
         )
+    problem = problem or "the server listens at no port for metrics"
     if process_id is None:
         tell(f"{problem}: memory and utilisation are not measured")
         return None, None

@@ -52,7 +52,7 @@ class Target:
 
     def metrics_urls(self, process_id: int | None) -> list[str]:
         """Where the page of metrics may be: where the user says, or at a port of the server's process, or at the usual
-        one."""
+        one where that is not known."""
         if self.is_metrics_url_given or process_id is None:
             return [self.metrics_url]
         usual = parse_address(self.metrics_url, _METRICS_PORT)
@@ -60,7 +60,7 @@ class Target:
             parse_address(url, port).port for url, port in ((self.http_url, HTTP_PORT), (self.grpc_url, GRPC_PORT))
         }
         ports = [port for port in listening_ports(process_id) if port not in asked]
-        return [f"{replace(usual, port=port).authority}/metrics" for port in ports] or [self.metrics_url]
+        return [f"{replace(usual, port=port).authority}/metrics" for port in ports]
 
     @property
     def is_metrics_url_given(self) -> bool:

@@ -19,8 +19,8 @@ from trireme.tools.perf.data.tensors import InputTensor, Step, tensor_bytes
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.model import ModelDescription, TensorSpec
 
-_OTHER_FIELDS = ("timestamp", "parameters")
-"""Of an entry, beside its inputs."""
+_OTHER_FIELDS = ("model", "timestamp", "parameters")
+"""Of an entry, beside its inputs; genai-perf writes the model's name into each."""
 Streams = list[tuple[Step, ...]]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
-import orjson
 
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import encode_bytes
@@ -37,9 +37,9 @@ def http_fault(json_length: int | None, body: bytes) -> str:
     document = body if json_length is None else body[:json_length]
     if not document:
         return "failed to parse the answer's JSON: The document is empty."
-    try:
-        read = orjson.loads(document)
-    except orjson.JSONDecodeError as error:
+    try:  # servers write NaN, infinities and bytes that are no UTF-8 as they are
+        read = json.loads(bytes(document).decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as error:
         return f"failed to parse the answer's JSON: {error}"
     outputs = read.get("outputs") if isinstance(read, dict) else None
     if not isinstance(outputs, list) or not all(isinstance(one, dict) and "name" in one for one in outputs):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -99,11 +98,9 @@ def test_the_page_is_found_among_the_ports_of_the_servers_process(monkeypatch: p
 def test_memory_is_seen_without_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(targets, "listening_ports", lambda process_id: [])
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with server_at(port, os.getpid(), monkeypatch) as target:
+    with page_of("mine") as port, server_at(port, os.getpid(), monkeypatch) as target:  # another server's
         watch, _ = resource_watch(target, 60.0, told.append)
         assert watch is not None
         watch.start()
         assert list(watch.stop().machine) == ["cpu_used_ram"]
-    assert told == [f"no metrics at 127.0.0.1:{port}/metrics: utilisation is not measured"]
+    assert told == ["the server listens at no port for metrics: utilisation is not measured"]

@@ -103,6 +103,11 @@ def test_json_has_values_shapes_and_base64(tmp_path: Path) -> None:
     assert first.expected == {"OUT": np.array([1, 2], "<i4").tobytes()}
 
 
+def test_what_genai_perf_writes_beside_the_inputs_is_left_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, {"data": [{"model": "m", "P": [1, 1], "parameters": {}, "timestamp": [5]}]})
+    assert len(load_dataset(model(PAIR), InputOptions(sources=(path,)), 0).streams) == 1
+
+
 def test_lists_in_lists_are_sequences(tmp_path: Path) -> None:
     path = write(tmp_path, {"data": [[{"P": [1, 1]}, {"P": [2, 2]}], [{"P": [3, 3]}]]})
     found = load_dataset(model(PAIR, is_sequence=True), InputOptions(sources=(path,)), 0)
