@@ -43,14 +43,19 @@ def config_written(loaded: PolledModel, config_name: str | None) -> dict[str, An
     override = loaded.override
     try:
         if override is not None and override.config_json is not None:
-            message, zeros = from_json(override.config_json), []
+            message, zeros = from_json(override.config_json), _plain_names(override.config_json)
         else:
             path = config_path(loaded.folder, config_name)
             text = path.read_text("utf-8", "replace")
             message, zeros = parse_text(text, str(path)), outermost_names(text)
-    except (OSError, ServingError):
+    except (OSError, ServingError, orjson.JSONDecodeError):
         return None
     return {**dict.fromkeys(zeros, 0), **MessageToDict(message, preserving_proto_field_name=True)}
+
+
+def _plain_names(config_json: str | bytes) -> list[str]:
+    """The fields of a load's configuration with a plain value."""
+    return [name for name, value in orjson.loads(config_json).items() if not isinstance(value, (dict, list))]
 
 
 def outermost_names(text: str) -> list[str]:

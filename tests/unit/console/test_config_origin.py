@@ -7,6 +7,7 @@ from pathlib import Path
 from trireme.config.message import new_config
 from trireme.console.config_origin import config_written, origins
 from trireme.registry.lifecycle import PolledModel
+from trireme.registry.repository.load_override import LoadOverride
 from trireme.registry.repository.repositories import ModelId
 
 
@@ -24,6 +25,16 @@ def test_leaves_are_from_the_file_or_completed_or_default() -> None:
 
 def test_without_a_file_all_is_completed_or_default() -> None:
     assert origins({"a": 1, "b": [], "c": "NONE"}, None, {"a": 1}) == {"a": "completed", "b": "default", "c": "default"}
+
+
+def test_zero_that_a_load_brings_is_written(tmp_path: Path) -> None:
+    override = LoadOverride('{"max_batch_size": 0, "input": [], "dynamic_batching": {}}')
+    written = config_written(PolledModel(ModelId("", "m"), tmp_path, None, override, new_config(), (1,)), None)
+    assert written is not None
+    assert origins({"max_batch_size": 0, "platform": ""}, written, {}) == {
+        "max_batch_size": "file",
+        "platform": "default",
+    }
 
 
 def test_zero_that_is_written_is_from_the_file(tmp_path: Path) -> None:

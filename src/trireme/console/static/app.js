@@ -32,7 +32,7 @@ async function show() {
 	try {
 		stop = await (isKnown ? VIEWS[page] : noView)(place, parts);
 	} catch (error) {
-		isCut = !error.status && number === shown;
+		if (number === shown) isCut = error.isAway;
 		replace(place, failed(error), home());
 	}
 	clearTimeout(slow);

@@ -68,11 +68,12 @@ class RecentLines(logging.Handler):
             after = 0
         with self.lock or nullcontext():
             rings = [self._lines, *self._of_models.values()]
-            lines = sorted((line for ring in rings for line in ring if line.number > after), key=_number)
+            lines = [line for ring in rings for line in ring if line.number > after]
         if model:
             name = re.escape(model)
             named = re.compile(rf"'{name}(?:_\d+){{0,2}}'|(?:^|\s){name}:\d+(?:\s|$)")
-            lines = [line for line in lines if line.model == model or named.search(line.text)]
+            lines = [line for line in lines if line.model == model or (model in line.text and named.search(line.text))]
+        lines.sort(key=_number)
         return lines[:most] if after else lines[-most:]
 
 

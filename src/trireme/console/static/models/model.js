@@ -47,19 +47,20 @@ export async function modelView(main, [name, given = "newest", tab = "overview"]
 	replace(actions, controls(detail, actions, problem));
 	const stopHead = listen(head.draw);
 	head.draw();
-	// Of one that somebody else has loaded or unloaded; a form that is filled in stays.
+	// A filled-in form stays.
 	const change = async () => {
 		if (tab !== "try" && tab !== "chat") return window.dispatchEvent(new Event("again"));
-		const now = await get(address);
+		const now = Object.assign(detail, {serving: 0}, await get(address));
 		replace(nav, tabLinks(now, version, tab));
 		replace(actions, controls(now, actions, problem));
 	};
+	const isThere = Object.hasOwn(VIEWS, tab) && (detail.serving || !/^(try|chat|stat)/.test(tab));
 	let stopView;
 	try {
-		stopView = await (Object.hasOwn(VIEWS, tab) ? VIEWS[tab] : overviewView)(body, {name, version, address, detail});
+		stopView = await (isThere ? VIEWS[tab] : overviewView)(body, {name, version, address, detail});
 	} catch (error) {
 		replace(body, failed(error));
-		if (!error.status) {
+		if (error.isAway) {
 			stopHead();
 			throw error;
 		}

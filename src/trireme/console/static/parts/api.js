@@ -12,7 +12,7 @@ export async function send(path, options = {}) {
 		const used = key;
 		const headers = {...options.headers, ...(key && {Authorization: `Bearer ${key}`})};
 		const answer = await fetch(path, {...options, headers, cache: "no-store"}).catch((error) => {
-			throw error instanceof TypeError ? new Error("The server does not answer.") : error;
+			throw error instanceof TypeError ? Object.assign(new Error("The server does not answer."), {isAway: 1}) : error;
 		});
 		if (answer.ok) return answer;
 		if (answer.status !== 401) throw await failure(answer);
