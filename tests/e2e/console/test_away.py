@@ -88,6 +88,17 @@ def test_page_of_a_model_follows_what_others_do_with_it(page: Page, server: Runn
     page.until(f"{buttons} === 'Reload,Unload'")
 
 
+def test_try_tab_of_a_model_that_does_not_serve_is_its_overview(page: Page, server: RunningServer) -> None:
+    buttons = "[...document.querySelectorAll('.spread button')].map((one) => one.textContent).join()"
+    assert server.ask("POST", "/v2/repository/models/longs/unload", {})[0] == 200
+    page.run("location.hash = '#/model/longs/1/try'")
+    page.until(f"{buttons} === 'Load'")
+    page.until("!document.querySelector('.cards.small').children.length")
+    assert "Cannot read" not in page.text()
+    assert server.ask("POST", "/v2/repository/models/longs/load", {})[0] == 200
+    page.until(f"{buttons} === 'Reload,Unload'")
+
+
 def test_form_that_is_filled_in_stays_when_others_unload_its_model(page: Page, server: RunningServer) -> None:
     buttons = "[...document.querySelectorAll('.spread button')].map((one) => one.textContent).join()"
     page.run("location.hash = '#/model/longs/1/try'")
@@ -103,6 +114,7 @@ def test_form_that_is_filled_in_stays_when_others_unload_its_model(page: Page, s
 
 def test_key_that_no_header_can_hold_is_not_taken(page: Page, server: RunningServer) -> None:
     page.run("void import('/console/static/parts/api.js').then((found) => found.changeKey())")
+    page.until("!!document.querySelector('#key')")
     page.type("#key", "schlüssel")
     page.click("dialog button.main")
     assert page.run("document.querySelector('#key').validity.patternMismatch")
