@@ -114,7 +114,7 @@ def test_descriptors_are_kept_for_the_server(
     assert connection_count(wanted) == expected
 
 
-@pytest.mark.parametrize(("wanted", "allowed", "told"), [(50, 256, "--max-connections to"), (10_000, 256, "ulimit -n")])
+@pytest.mark.parametrize(("wanted", "allowed", "told"), [(50, 4096, "--max-connections to"), (10_000, 256, "ulimit -n")])
 def test_the_limit_that_holds_is_named(monkeypatch: pytest.MonkeyPatch, wanted: int, allowed: int, told: str) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
     assert told in ConnectionPlace(create_slots(wanted, 0)).refusal

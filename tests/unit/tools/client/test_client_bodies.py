@@ -209,6 +209,7 @@ def answering(head: str, body: bytes, is_endless: bool = False) -> Iterator[Http
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))  # an end before it would reset the connection
             self.wfile.write(f"HTTP/1.1 {head}\r\n\r\n".encode())
             with suppress(OSError):
                 self.wfile.write(body)
