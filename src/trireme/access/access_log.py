@@ -39,6 +39,7 @@ class AccessLog:
         self._lost = 0  # for want of a disk: counted by the writing thread
         self._written = 0
         self._is_failing = False
+        self._is_behind = False  # lines are dropped for want of a place to wait
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
         self._thread.start()
@@ -48,6 +49,9 @@ class AccessLog:
             self._waiting.append(record)
         else:
             self._dropped += 1
+            if not self._is_behind:
+                self._is_behind = True
+                log.error("the access log '%s' is not written fast enough; lines are dropped until it is", self._place)
 
     def close(self) -> None:
         """Writes what waits, as far as the disk lets it within two seconds."""
@@ -95,8 +99,8 @@ class AccessLog:
             log.error("the access log '%s' cannot be written: %s; lines are dropped until it can", self._place, reason)
 
     def _tell_recovery(self) -> None:
-        if self._is_failing:
-            self._is_failing = False
+        if self._is_failing or (self._is_behind and not self._waiting):
+            self._is_failing = self._is_behind = False
             log.warning("the access log '%s' is written again; %d lines are missing", self._place, self.dropped_count)
 
 

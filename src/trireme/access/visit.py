@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from trireme.access.api_key import ANONYMOUS, UNKNOWN
 from trireme.access.groups import HEALTH
 from trireme.access.usage import KeyUsage
 from trireme.core.clock import monotonic_ns
+
+_MAX_PATH: Final = 1024
+_MAX_MODEL: Final = 256
+"""Characters of what a client names that are written down: a slow disk has many records wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +149,15 @@ class Visit:
             self._log.record(self._record(is_cut_off))
 
     def _record(self, is_cut_off: bool) -> VisitRecord:
+        door = self._door
+        if len(door.path) > _MAX_PATH:
+            door = replace(door, path=_cut(door.path, _MAX_PATH), model="")
         return VisitRecord(
             self._time_s,
             self.peer,
             self.key_name,
-            self._door,
-            self.model,
+            door,
+            self.model if len(self.model) <= _MAX_MODEL else _cut(self.model, _MAX_MODEL),
             self.status,
             self._received_bytes,
             self._sent_bytes,
@@ -158,3 +165,7 @@ class Visit:
             self._request_count,
             is_cut_off,
         )
+
+
+def _cut(text: str, length: int) -> str:
+    return f"{text[:length]}..."

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from waiting import until
 from trireme.access import access_log
 from trireme.access.access_log import AccessLog
 from trireme.access.log_lines import common_line, json_line
-from trireme.access.visit import Door, VisitRecord
+from trireme.access.visit import Door, Visit, VisitRecord
 from trireme.core.errors import InvalidArgumentError
 from trireme.observe.prometheus import PageWriter
 
@@ -119,10 +120,14 @@ def test_every_record_is_written_in_order(open_log: Callable[..., AccessLog], tm
 
 
 def test_a_disk_that_hangs_costs_lines_and_no_time(
-    open_log: Callable[..., AccessLog], monkeypatch: pytest.MonkeyPatch
+    open_log: Callable[..., AccessLog],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     hangs = threading.Event()
     monkeypatch.setattr(access_log.LineFile, "write", lambda sink, data: hangs.wait(60) and None)
+    caplog.set_level(logging.WARNING, "trireme")
     log = open_log(max_waiting=100)
     began, computed = time.monotonic(), time.thread_time()
     for status in range(10_000):
@@ -131,6 +136,24 @@ def test_a_disk_that_hangs_costs_lines_and_no_time(
     assert time.monotonic() - began < 30, "half as long as a single write hangs"
     assert log.dropped_count >= 10_000 - 100 - 1024
     hangs.set()
+    log.close()
+    place = tmp_path / "access.log"
+    assert [entry.getMessage() for entry in caplog.records] == [
+        f"the access log '{place}' is not written fast enough; lines are dropped until it is",
+        f"the access log '{place}' is written again; {log.dropped_count} lines are missing",
+    ]
+
+
+def test_names_of_any_length_are_written_down_cut() -> None:
+    kept: list[VisitRecord] = []
+    name = "m" * 60_000
+    path = f"/v2/models/{name}/infer"
+    visit = Visit(Door("HTTP", "POST", path, "inference", name), "10.0.0.7", None, SimpleNamespace(record=kept.append))
+    visit.end()
+    line = json.loads(json_line(kept[0]))
+    assert line["path"] == f"{path[:1024]}..."
+    assert line["model"] == f"{name[:256]}..."
+    assert not kept[0].door.model
 
 
 def test_a_full_disk_is_told_once_and_lines_come_again_when_it_has_room(
