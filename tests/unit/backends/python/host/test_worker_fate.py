@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,6 +68,24 @@ def test_requests_unlike_any_suspect_are_not_hashed_whole(make: SimpleNamespace)
     fingerprint, refusal = quarantine.examine(make.request(middle))
     assert fingerprint == fingerprint_of(make.request(middle))
     assert refusal is None
+
+
+def test_of_a_large_input_pieces_are_hashed(make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+    digest = hashlib.blake2b()
+    counting = SimpleNamespace(
+        update=lambda data: (hashed.append(len(data)), digest.update(data)), digest=digest.digest
+    )
+    monkeypatch.setattr(hashlib, "blake2b", lambda **_: counting)
+    data = bytearray(32 << 20)
+    fingerprint_of(make.request(memoryview(data)))
+    assert sum(hashed) < 5 << 20
+    monkeypatch.undo()
+    prints = {fingerprint_of(make.request(memoryview(data)))}
+    for position in (0, len(data) // 63 * 31 + (1 << 15), len(data) - 1):
+        data[position] = 1
+        prints.add(fingerprint_of(make.request(memoryview(data))))
+    assert len(prints) == 4
 
 
 def test_suspicion_expires(make: SimpleNamespace) -> None:
