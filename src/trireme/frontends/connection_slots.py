@@ -41,6 +41,7 @@ class ConnectionSlots:
         self._max_per_address = max_per_address
         self._count = 0
         self._by_address: dict[str, int] = {}
+        self._coming_count = 0
         self._restricted: deque[Abort] = deque()
 
     @property
@@ -76,6 +77,17 @@ class ConnectionSlots:
             if left:
                 self._by_address[address] = left
 
+    def await_restricted(self) -> bool:
+        """Counts a connection beyond the limit whose handshake is to come; False where too many are awaited."""
+        if self._coming_count >= _MAX_RESTRICTED:
+            return False
+        self._coming_count += 1
+        return True
+
+    def await_no_more(self) -> None:
+        """Such a one has come, or failed."""
+        self._coming_count -= 1
+
     def enter_restricted(self, abort: Abort) -> None:
         """Takes in a connection beyond the limit. The oldest such one goes when there are too many, because a probe is
         answered at once."""
@@ -93,11 +105,12 @@ class ConnectionPlace:
     """Where one connection stands among all of them: counted, or beyond the limit for some seconds, unless it becomes
     counted. Made with the connection, entered once its client is known, which it never is behind a failed handshake."""
 
-    __slots__ = ("_abort", "_address", "_is_counted", "_slots", "_timer")
+    __slots__ = ("_abort", "_address", "_is_awaited", "_is_counted", "_slots", "_timer")
 
     def __init__(self, slots: ConnectionSlots) -> None:
         self._slots = slots
         self._is_counted = slots.take()
+        self._is_awaited = False  # beyond the limit, and its client is not there yet
         self._address: str | None = None  # of its client, once that is known and not refused
         self._abort: Abort = _nothing
         self._timer: asyncio.TimerHandle | None = None  # where it is not
@@ -118,8 +131,12 @@ class ConnectionPlace:
         return self._slots.limit
 
     def claim(self, address: str) -> bool:
-        """Counts the connection at this address before it is entered; False where the address has too many."""
-        if self._is_counted and self._address is None:
+        """Counts the connection at this address before it is entered; False where the address has too many, or too many
+        others beyond the limit have not come so far: in a handshake they hold descriptors that are not theirs."""
+        if not self._is_counted:
+            self._is_awaited = self._is_awaited or self._slots.await_restricted()
+            return self._is_awaited
+        if self._address is None:
             if not self._slots.take_address(address):
                 return False
             self._address = address
@@ -128,6 +145,7 @@ class ConnectionPlace:
     def enter(self, address: str, abort: Abort) -> None:
         """Counts the connection of a client at this address, where that is not done yet, or ends it where the address
         has too many; one beyond the limit is ended after a while."""
+        self._end_wait()
         if not self._is_counted:
             self._address, self._abort = address, abort
             self._slots.enter_restricted(abort)
@@ -152,10 +170,17 @@ class ConnectionPlace:
 
     def leave(self) -> None:
         """The connection has ended."""
+        self._end_wait()
         if self._is_counted:
+            self._is_counted = False  # one whose handshake ended as it ran out of time is lost twice
             self._slots.give_back(self._address)
         else:
             self._leave_restricted()
+
+    def _end_wait(self) -> None:
+        if self._is_awaited:
+            self._is_awaited = False
+            self._slots.await_no_more()
 
     def _leave_restricted(self) -> None:
         if self._timer is not None:

@@ -69,6 +69,29 @@ def test_a_connection_beyond_the_limit_takes_a_slot_that_is_free_meanwhile() -> 
     asyncio.run(scenario())
 
 
+def test_a_connection_that_is_lost_twice_is_given_back_once() -> None:
+    slots = ConnectionSlots(2)
+    first, _ = ConnectionPlace(slots), ConnectionPlace(slots)
+    assert first.claim("a")
+    for _ in range(2):
+        first.leave()
+    assert slots.count == 1
+
+
+def test_few_connections_beyond_the_limit_may_be_in_their_handshakes() -> None:
+    async def scenario() -> None:
+        slots = ConnectionSlots(0)
+        places = [ConnectionPlace(slots) for _ in range(18)]
+        assert [place.claim("a") for place in places] == [True] * 16 + [False] * 2
+        places[0].enter("a", lambda: None)  # has come
+        places[1].leave()  # has failed
+        for place in (places[0], places[1]):
+            place.leave()
+        assert [place.claim("a") for place in (places[16], places[17], ConnectionPlace(slots))] == [True, True, False]
+
+    asyncio.run(scenario())
+
+
 def test_a_connection_of_an_address_with_too_many_is_ended() -> None:
     slots = ConnectionSlots(9, max_per_address=1)
     ended: list[str] = []
@@ -114,7 +137,9 @@ def test_descriptors_are_kept_for_the_server(
     assert connection_count(wanted) == expected
 
 
-@pytest.mark.parametrize(("wanted", "allowed", "told"), [(50, 4096, "--max-connections to"), (10_000, 256, "ulimit -n")])
+@pytest.mark.parametrize(
+    ("wanted", "allowed", "told"), [(50, 4096, "--max-connections to"), (10_000, 256, "ulimit -n")]
+)
 def test_the_limit_that_holds_is_named(monkeypatch: pytest.MonkeyPatch, wanted: int, allowed: int, told: str) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
     assert told in ConnectionPlace(create_slots(wanted, 0)).refusal
