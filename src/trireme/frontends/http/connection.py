@@ -97,7 +97,7 @@ class Connection(OrderedAnswers):
         loop = asyncio.get_running_loop()
         loop.call_later(self._limits.half_closed_grace_s, self.abort)
         loop.call_later(self._limits.half_closed_grace_s * _UNREAD_SHARE, self._end_unread)
-        return True
+        return self._transport.get_extra_info("ssl_object") is None  # behind TLS both directions end together
 
     def _end_unread(self) -> None:
         """The client sends nothing more: where others' texts are read before its own, it has probably left."""
@@ -112,6 +112,8 @@ class Connection(OrderedAnswers):
     def check_progress(self, now_s: float) -> None:
         """Ends a connection whose client neither goes on sending its request nor reads its answers, nor asks."""
         pace = self._pace
+        if not self._is_write_paused:
+            self._watch_reading()
         if self._is_write_paused:
             if pace.is_reading_slow(now_s, self._note_unsent()):
                 self.abort()

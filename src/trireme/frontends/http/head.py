@@ -17,6 +17,8 @@ CONNECTION_CLOSE: Final = b"Connection: close\r\n"
 CONNECTION_KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
 _MAX_CACHED_HEAD_BYTES: Final = 4096
 _CACHE_BYTES: Final = 4 << 20
+_FIELD_BYTES: Final = 200
+"""What a header takes beside its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ class HeadReader:
             if self._is_closing:
                 head.close_connection()
             if len(raw) <= _MAX_CACHED_HEAD_BYTES:
-                self.known.keep(raw, head, 3 * len(raw))
+                self.known.keep(raw, head, 3 * len(raw) + _FIELD_BYTES * len(head.headers))
         return head
 
     def closing(self) -> HeadReader:

@@ -72,7 +72,15 @@ class SocketSide(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_write_paused = False
         self.inflight.set_unsent(0)
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
         self._resume_reading()
+
+    def _watch_reading(self) -> None:
+        """Answers have been unread for a while, however little they are: from now on they count, and until all are
+        read nothing more is read of the client, who has so long for them as one with too much unread."""
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self._transport.set_write_buffer_limits(high=0)
 
     def claim(self, peer: object) -> bool:
         """Takes the place at the client's address before a handshake; False where there is none."""

@@ -114,6 +114,9 @@ class RelayedTransport(asyncio.Transport):
         self._queue.append(memoryview(data))
         self._queued_bytes += size
         self._pump()
+        self._check_queue()
+
+    def _check_queue(self) -> None:
         if self._queued_bytes > self._high_bytes and not self._is_write_paused:
             self._is_write_paused = True
             self._protocol.pause_writing()
@@ -150,6 +153,7 @@ class RelayedTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high_bytes = _WRITE_HIGH_BYTES if high is None else high
         self._low_bytes = self._high_bytes // 4 if low is None else low
+        self._check_queue()
 
     def get_write_buffer_size(self) -> int:
         return self._queued_bytes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from time import monotonic
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.options import ConnectionLimits
 from trireme.frontends.pace import PaceLimits
 
@@ -124,6 +127,18 @@ def test_bodies_that_nobody_reads_are_thrown_away(client: Any) -> None:
     assert client.ask(chunked).startswith(b"HTTP/1.1 404 Not Found")
 
 
+def test_heads_of_many_headers_that_are_remembered_take_what_is_counted() -> None:
+    heads = HeadReader(lambda head: None)
+    tracemalloc.start()
+    try:
+        for number in range(600):
+            heads.read(b"GET /%d HTTP/1.1\r\nHost: x\r\n%b\r\n" % (number, b"a:b\r\n" * 700))
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 6 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_settings_take_small_bodies_only(client: Any, loop: asyncio.AbstractEventLoop) -> None:
     head = b"POST /v2/logging HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n"
 
@@ -170,5 +185,15 @@ def test_a_client_that_may_not_send_on_is_not_given_up(
         now_s += 2
         client.connection.check_progress(now_s)
         assert client.take().startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+    loop.run_until_complete(story())
+
+
+def test_behind_tls_nobody_is_half_closed(client: Any, server: Any, post: Any, loop: Any) -> None:
+    async def story() -> None:
+        client.feed(post("/v2/models/quiet/infer", b'{"inputs":[]}'))
+        assert client.connection.eof_received()
+        client.transport._extra["ssl_object"] = object()
+        assert not client.connection.eof_received()  # the loop would warn of true
 
     loop.run_until_complete(story())

@@ -189,3 +189,44 @@ def test_a_body_behind_one_that_waits_is_not_read_before_there_is_room_and_has_i
         assert piped.take().startswith(b"HTTP/1.1 503 ")
 
     loop.run_until_complete(story())
+
+
+@pytest.mark.parametrize("coding", [b"", b"Accept-Encoding: gzip\r\n"])
+def test_an_answer_for_which_there_is_no_room_is_refused_compressed_or_not(
+    coding: bytes, client: Any, server: Any, post: Any, loop: Any
+) -> None:
+    everything = InflightBytes(1 << 21, 1 << 21)
+    (one,) = clients_of(client, server, everything, 1)
+    data = bytes(3 << 20)
+    server.models["ident"].behaviour = lambda request: request.respond(
+        InferenceResponse([Tensor("OUTPUT0", "FP32", (1, len(data) // 4), data)])
+    )
+    body = TEXT + b',"parameters":{"binary_data_output":true}}'
+    raw = post("/v2/models/ident/infer", body).replace(b"Host:", coding + b"Host:", 1)
+
+    async def asked() -> bytes:
+        one.feed(raw)
+        await one.answered()
+        return bytes(one.take())
+
+    assert loop.run_until_complete(asked()).startswith(b"HTTP/1.1 503 ")
+    assert not everything.used_bytes
+
+
+def test_what_is_being_compressed_counts(client: Any, server: Any, post: Any, loop: Any) -> None:
+    everything = InflightBytes(1 << 22, 1 << 22)
+    (one,) = clients_of(client, server, everything, 1)
+    data = bytes(3 << 20)
+    server.models["ident"].behaviour = lambda request: request.respond(
+        InferenceResponse([Tensor("OUTPUT0", "FP32", (1, len(data) // 4), data)])
+    )
+    body = TEXT + b',"parameters":{"binary_data_output":true}}'
+
+    async def asked() -> bytes:
+        one.feed(post("/v2/models/ident/infer", body).replace(b"Host:", b"Accept-Encoding: gzip\r\nHost:", 1))
+        assert everything.used_bytes >= len(data)
+        await one.answered()
+        return bytes(one.take())
+
+    assert loop.run_until_complete(asked()).startswith(b"HTTP/1.1 200 ")
+    assert not everything.used_bytes

@@ -136,6 +136,16 @@ def transport(line: RecordedLine, loop: ManualLoop, protocol: Recorder) -> Relay
     return made
 
 
+def test_a_lower_limit_holds_for_what_waits_already(transport: RelayedTransport, protocol: Recorder) -> None:
+    transport.set_write_buffer_limits(high=1 << 20)
+    transport.write(bytes(WINDOW + 1000))
+    assert protocol.told == ["made"]
+    transport.set_write_buffer_limits(high=0)
+    assert protocol.told == ["made", "full"]
+    transport.taken(WINDOW)
+    assert protocol.told == ["made", "full", "room"]
+
+
 def test_the_peer_is_known(transport: RelayedTransport) -> None:
     assert transport.get_extra_info("peername") == ("10.0.0.1", 99)
 

@@ -87,29 +87,31 @@ class InferAnswer:
         json, buffers = encoded
         exchange = self._exchange
         extra = self._trace_line()
-        if exchange.head.accepted_coding != IDENTITY:
-            self._send_compressed(json, buffers, extra)
-        elif not buffers:
+        if not buffers and exchange.head.accepted_coding == IDENTITY:
             exchange.send(answers.typed(exchange.head, 200, json, extra=extra))
+            return
+        total = len(json)
+        for buffer in buffers:
+            total += len(buffer)
+        if total > LARGE_ANSWER_BYTES:
+            exchange.connection.inflight.check(total)
+        if exchange.head.accepted_coding != IDENTITY:
+            self._send_compressed(json, buffers, total, extra)
         else:
-            total = len(json)
-            for buffer in buffers:
-                total += len(buffer)
-            if total > LARGE_ANSWER_BYTES:
-                exchange.connection.inflight.check(total)
             head = answers.octets_head(exchange.head, len(json), total, extra)
             if total <= _JOIN_LIMIT_BYTES:
                 exchange.send(b"".join((head, json, *buffers)))
             else:
                 exchange.send_parts([head + json, *buffers])
 
-    def _send_compressed(self, json: bytes, buffers: list[Buffer], extra: bytes) -> None:
+    def _send_compressed(self, json: bytes, buffers: list[Buffer], total_bytes: int, extra: bytes) -> None:
         exchange = self._exchange
         parts: list[Buffer] = [json, *buffers]
         packed = partial(_compressed, exchange.head, parts, len(json) if buffers else None, extra)
-        if sum(map(len, parts)) <= INLINE_DEFLATE_BYTES:
+        if total_bytes <= INLINE_DEFLATE_BYTES:
             exchange.send(packed())
         else:
+            exchange.hold(total_bytes)
             self._background.compression_work(exchange).compute(packed, exchange.send)
 
 
