@@ -66,6 +66,8 @@ class KeptConnection(Generic[C]):
                 connection = self._open()
                 self._connect(connection)
         except OSError:
+            if connection is not None:
+                connection.close()
             return
         self._keep(connection)
 
@@ -92,7 +94,8 @@ class KeptHttpClient(HttpClient):
         self, address: Address, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | None, timeout_s: float
     ) -> None:
         super().__init__(address, headers, context, timeout_s)
-        self.kept = KeptConnection(self.open_connection, http.client.HTTPConnection.connect, lambda connection: True)
+        # By way of the connection itself: one for HTTPS connects in its own way.
+        self.kept = KeptConnection(self.open_connection, lambda found: found.connect(), lambda found: True)
 
     @contextmanager
     def borrowed(self) -> Iterator[http.client.HTTPConnection]:
