@@ -59,3 +59,22 @@ def test_grpc_is_spoken_over_tls(server: RunningServer) -> None:
     refused = perf(server, *words)
     assert refused.returncode == 99
     assert "certificate verify failed" in refused.stderr
+
+
+def test_the_scheme_of_an_address_says_tls(server: RunningServer) -> None:
+    words = ("-i", "grpc", "-u", f"grpcs://localhost:{server.ports['grpc']}")
+    run = perf(server, *words, "--ssl-grpc-root-certifications-file", str(trust(server)))
+    assert run.returncode == 0, run.stderr
+    assert "    Request count: 20\n" in run.stdout
+    assert "certificate verify failed" in perf(server, *words).stderr
+
+
+def test_language_models_are_asked_over_tls(server: RunningServer, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trireme", "perf", "llm", "-m", "copy", "--artifact-dir", str(tmp_path)]
+    command += ["-u", f"grpcs://localhost:{server.ports['grpc']}"]
+    for words, told in (
+        (("--ca", str(trust(server))), "the model wants the input 'IN'"),  # as its metadata says
+        ((), "certificate verify failed"),
+    ):
+        run = subprocess.run([*command, *words], capture_output=True, text=True, timeout=90, check=False)
+        assert told in run.stderr

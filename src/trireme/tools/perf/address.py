@@ -26,9 +26,9 @@ class Address:
 
 
 def parse_address(url: str, default_port: int, is_tls: bool = False) -> Address:
-    """`localhost:8000`, `[::1]:8000` or `https://host/base`; raises PerfError."""
+    """`localhost:8000`, `[::1]:8000`, `https://host/base` or `grpcs://host:8001`; raises PerfError."""
     scheme, separator, rest = url.rpartition("://")
-    is_tls = is_tls or scheme == "https"
+    is_tls = is_tls or scheme in ("https", "grpcs")
     if separator and scheme not in ("http", "https", "grpc", "grpcs"):
         raise PerfError(f"'{url}' is no address of a server, such as localhost:{default_port}")
     place, slash, path = rest.partition("/")

@@ -77,15 +77,12 @@ class Target:
         """The words that tell the load generator where the server is."""
         place = self.place
         headers = [word for name, value in place.headers for word in ("-H", f"{name}:{value}")]
+        trusted = () if place.ca_file is None else (place.ca_file,)
         if is_language_model:
-            return ("-u", self.grpc_url, *headers)
+            return ("-u", self.grpc_url, *headers, *(word for file in trusted for word in ("--ca", file)))
         url = self.grpc_url if place.protocol == "grpc" else self.http_url
-        words = ["-i", place.protocol, "-u", url, *headers]
-        if place.ca_file is not None and place.protocol == "grpc":
-            words += ["--ssl-grpc-use-ssl", "--ssl-grpc-root-certifications-file", place.ca_file]
-        elif place.ca_file is not None:
-            words += ["--ssl-https-ca-certificates-file", place.ca_file]
-        return tuple(words)
+        flag = f"--ssl-{'grpc-root-certifications' if place.protocol == 'grpc' else 'https-ca-certificates'}-file"
+        return ("-i", place.protocol, "-u", url, *headers, *(word for file in trusted for word in (flag, file)))
 
     def abandon(self) -> None:
         """From another process, when this one is gone: a server that was started for the analysis ends."""

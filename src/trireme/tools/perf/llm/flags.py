@@ -45,7 +45,8 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add("--endpoint-type", default=None, metavar="TYPE", help="kserve, generate, chat or completions")
     add("--backend", default="", metavar="NAME", help="accepted: a model gets the tensors that it has")
     add("--endpoint", default=None, metavar="PATH", help="another path than the endpoint type's")
-    add("-u", "--url", default=None, metavar="HOST:PORT", help="the server")
+    add("-u", "--url", default=None, metavar="HOST:PORT", help="the server; https:// or grpcs:// in front is TLS")
+    add("--ca", default=None, metavar="FILE", help="certificates that the server's may be signed with")
     add("--streaming", action="store_true", help="answers piece by piece")
     add("-H", "--header", dest="headers", action="append", default=[], metavar="NAME:VALUE", help="a header")
     add("--extra-inputs", action="append", default=[], metavar="NAME:VALUE", help="a field of every request, or JSON")
@@ -104,6 +105,7 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
         warmup_request_count=values.whole_number("--warmup-request-count", given.warmup_request_count),
         tokenizer=given.tokenizer,
         headers=tuple(map(values.header, given.headers)),
+        ca_file=None if given.ca is None else values.existing_file("--ca", given.ca),
         extra_inputs=_extra_inputs(given.extra_inputs),
         goodput=_goodput(given.goodput),
         artifact_folder=given.artifact_dir,

@@ -46,6 +46,8 @@ class LlmOptions:
     warmup_request_count: int = 0
     tokenizer: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    ca_file: str | None = None
+    """Certificates to trust, of a server behind TLS."""
     extra_inputs: dict[str, Any] = field(default_factory=dict)
     goodput: dict[str, float] = field(default_factory=dict)
     artifact_folder: str | None = None

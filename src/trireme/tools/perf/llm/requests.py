@@ -20,7 +20,7 @@ from trireme.tools.perf.llm.options import LlmOptions
 from trireme.tools.perf.llm.prompts import Prompt
 from trireme.tools.perf.load.building import LoadRecipe
 from trireme.tools.perf.model import ModelDescription, TensorSpec, describe
-from trireme.tools.perf.options import LoadMode, PerfOptions
+from trireme.tools.perf.options import LoadMode, PerfOptions, TlsOptions
 from trireme.tools.perf.payloads import prepared_bodies
 from trireme.tools.perf.preparation import PreparedLoad, server_endpoint
 from trireme.tools.perf.wire import answers
@@ -40,6 +40,7 @@ def load_options(options: LlmOptions) -> PerfOptions:
         protocol=options.protocol,
         url=options.url,
         headers=options.headers,
+        tls=TlsOptions(ca_file=options.ca_file),
         is_streaming=options.is_streaming,
         mode=LoadMode.CONCURRENCY if options.request_rate is None else LoadMode.REQUEST_RATE,
         seed=options.prompts.seed,

@@ -6,14 +6,22 @@ import stat
 import tempfile
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
+from trireme.tools.analyze.measuring.llm_point import llm_options
+from trireme.tools.analyze.measuring.load_point import perf_options
 from trireme.tools.analyze.options import ServerPlace
-from trireme.tools.analyze.server.target import open_target
+from trireme.tools.analyze.server.target import Target, open_target
+from trireme.tools.analyze.trial import Load
 from trireme.tools.child_server import ChildServer
+from trireme.tools.client.connect import ConnectionOptions, place_of
 from trireme.tools.client.errors import InputError, UnreachableError
+from trireme.tools.perf.control.connect import server_address
+from trireme.tools.perf.llm.requests import load_options
 
 PROGRAM = """#!/bin/sh
 echo "$@" > {folder}/words
@@ -109,3 +117,20 @@ def test_an_interruption_of_the_start_ends_the_server(
     time.sleep(0.05)
     assert not Path(f"/proc/{(tmp_path / 'id').read_text().strip()}").exists()
     assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(("url", "is_tls"), [("far:8001", False), ("grpcs://far:8001", True), ("https://far", True)])
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_load_goes_over_tls_where_the_questions_do(tmp_path: Path, url: str, is_tls: bool, protocol: str) -> None:
+    trusted = tmp_path / "ca.pem"
+    trusted.touch()
+    place = ServerPlace("remote", http_url=url, grpc_url=url, protocol=protocol)
+    target = Target(ANY, ANY, replace(place, ca_file=str(trusted)), url, url, "")
+    load = Load("m", 1)
+    loads = [
+        perf_options(load, target.load_words(is_language_model=False)),
+        load_options(llm_options(load, target.load_words(is_language_model=True))),
+    ]
+    questions, _ = place_of(ConnectionOptions(url, is_grpc=protocol == "grpc"))
+    assert [server_address(one).is_tls for one in loads] == [is_tls, is_tls] == [questions.is_tls] * 2
+    assert [one.tls.ca_file for one in loads] == [str(trusted)] * 2
