@@ -93,6 +93,27 @@ def test_an_interrupted_search_keeps_its_results_and_goes_on_from_them(
     assert (tmp_path / "checkpoints/1.ckpt").is_file()
 
 
+def test_what_was_measured_of_something_else_is_measured_anew(
+    analyze: Analyze, server: RunningServer, tmp_path: Path
+) -> None:
+    words = ["sleeper", "--concurrency=1", "--run-config-search-disable"]
+    repository = ("--model-repository", str(server.log_path.parent / "model_repository"))
+    done = analyze(*words, *repository)
+    assert done.returncode == 0, done.stderr
+    again = analyze(*words, *repository)
+    assert "which has 1 measurement\n" in again.stderr
+    assert "sleeper_config_default, concurrency 1:" not in again.stderr
+    for more, reason in (
+        (("--input-data=zero", *repository), "the load of 'sleeper' has changed: it is measured anew"),
+        (("--input-data=zero",), "the files of 'sleeper' have changed: it is measured anew"),
+    ):
+        done = analyze(*words, *more)
+        assert reason in done.stderr
+        assert "sleeper_config_default, concurrency 1:" in done.stderr
+    done = analyze(*words, "--input-data=zero", protocol="http")
+    assert "the server of 'sleeper' has changed: it is measured anew" in done.stderr
+
+
 def test_what_was_measured_outside_of_what_is_asked_for_is_not_ranked(analyze: Analyze, tmp_path: Path) -> None:
     words = ["sleeper", *SMALL, "--run-config-search-mode=brute", "--run-config-search-max-concurrency=1"]
     assert analyze(*words).returncode == 0

@@ -24,6 +24,8 @@ class Findings:
 
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The models' own configurations."""
+    bases: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By model, what else its results rest on."""
     names: dict[str, list[Setting]] = field(default_factory=dict)
     """By model, the settings that have had a number, in the order of their numbers."""
     results: list[Result] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Findings:
         self.predictions = [one for one in self.predictions if model not in _models(one[0])]
         self.names.pop(model, None)
         self.configs.pop(model, None)
+        self.bases.pop(model, None)
 
 
 class Checkpoint:
@@ -108,9 +111,9 @@ class Checkpoint:
             raise InputError(f"the checkpoint cannot be written to '{self._folder}': {error.strerror}") from None
 
 
-def fingerprint(config: Mapping[str, Any]) -> str:
-    """The same for the same configuration."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+def fingerprint(content: Any) -> str:
+    """The same for the same configuration, or whatever else JSON can say."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _models(trial: Trial) -> set[str]:
@@ -121,6 +124,7 @@ def _to_json(findings: Findings) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "configs": findings.configs,
+        "bases": findings.bases,
         "names": {model: [asdict(one) for one in settings] for model, settings in findings.names.items()},
         "results": [result_to_json(one) for one in findings.results],
         "predictions": [
@@ -135,6 +139,7 @@ def _findings(content: Mapping[str, Any]) -> Findings:
         raise ValueError(f"it has the format {content['format']}")
     return Findings(
         configs=dict(content["configs"]),
+        bases={model: dict(basis) for model, basis in content.get("bases", {}).items()},
         names={model: [Setting(**one) for one in settings] for model, settings in content["names"].items()},
         results=[result_from_json(one) for one in content["results"]],
         predictions=[(result_from_json(one).trial, dict(one["metrics"])) for one in content["predictions"]],

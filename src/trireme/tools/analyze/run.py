@@ -13,6 +13,7 @@ from trireme.tools.analyze.apply import apply_best
 from trireme.tools.analyze.checkpoint import Checkpoint, Findings, fingerprint
 from trireme.tools.analyze.configuration.variant_config import is_ensemble, is_language_model
 from trireme.tools.analyze.errors import INTERRUPTED, UNMET, ClientError, Interrupted, MeasurementError
+from trireme.tools.analyze.measuring.basis import basis_of
 from trireme.tools.analyze.measuring.trial_run import LoadedModel, TrialRunner
 from trireme.tools.analyze.options import AnalyzeOptions
 from trireme.tools.analyze.plan import Search, plan_searches
@@ -105,14 +106,21 @@ class _Analysis:
         return code
 
     def _check_findings(self, searches: Sequence[Search], control: ModelControl) -> None:
-        """What was measured of a model counts as long as its own configuration is the same."""
+        """What was measured of a model counts as long as its own configuration is the same, and what else it rests
+        on."""
         for model in _models_of(searches):
-            own = dict(control.own_config(model))
+            own, basis = dict(control.own_config(model)), basis_of(self._options, model)
             known = self._findings.configs.get(model)
-            if known is not None and fingerprint(known) != fingerprint(own):
-                self._progress.tell(f"the configuration of '{model}' has changed: it is measured anew")
-                self._findings.forget(model)
-            self._findings.configs[model] = own
+            if known is not None:
+                before = {**self._findings.bases.get(model, {}), "configuration": fingerprint(known)}
+                now = {**basis, "configuration": fingerprint(own)}
+                changed = [name for name in now if before.get(name) != now[name]]
+                if changed:
+                    self._progress.tell(
+                        f"the {changed[0]} of '{model}' {_has(changed[0])} changed: it is measured anew"
+                    )
+                    self._findings.forget(model)
+            self._findings.configs[model], self._findings.bases[model] = own, basis
         asked = {model.name for search in searches for model in search.models}
         kept = [one for one in self._findings.results if {load.model for load in one.trial.loads} & asked]
         outside = sum(1 for one in kept if not any(search.space.has(one.trial) for search in searches))
@@ -284,6 +292,10 @@ def _leave(control: ModelControl, target: Target, searches: Sequence[Search]) ->
 def _models_of(searches: Sequence[Search]) -> list[str]:
     names = [name for search in searches for name in (*search.tuned, *(model.name for model in search.models))]
     return list(dict.fromkeys(names))
+
+
+def _has(name: str) -> str:
+    return "have" if name.endswith("s") else "has"
 
 
 def _measurements(count: int) -> str:

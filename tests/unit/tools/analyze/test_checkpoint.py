@@ -22,7 +22,8 @@ MEASURED = Measured(
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    findings = Findings(configs={"m": {"name": "m"}}, results=[Result(TRIAL, (MEASURED,), 1.5, True)])
+    bases = {"m": {"server": "one"}}
+    findings = Findings(configs={"m": {"name": "m"}}, bases=bases, results=[Result(TRIAL, (MEASURED,), 1.5, True)])
     assert findings.variant_name("m", Setting(2, 8)) == "m_config_0"
     findings.predictions = [(TRIAL, {"perf_throughput": 4.0})]
     Checkpoint(str(tmp_path)).write(findings)
@@ -70,7 +71,9 @@ def test_a_longer_measurement_takes_the_place_of_a_probe() -> None:
 
 
 def test_a_model_can_be_forgotten() -> None:
-    findings = Findings(configs={"m": {}}, results=[Result(TRIAL, (MEASURED,))], names={"m": [Setting(1)]})
+    findings = Findings(
+        configs={"m": {}}, bases={"m": {}}, results=[Result(TRIAL, (MEASURED,))], names={"m": [Setting(1)]}
+    )
     findings.forget("m")
     assert findings == Findings()
 
