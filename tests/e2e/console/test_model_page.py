@@ -108,9 +108,9 @@ def test_question_before_an_unload_says_that_all_versions_go(page: Page, server:
     page.press("Escape", code="Escape", windowsVirtualKeyCode=27)
 
 
-LEGEND = """import('/console/static/parts/charts.js').then(async ({chart}) => {
+LEGEND = """import('/console/static/parts/charts.js').then(async ({Chart}) => {
   const {time, rate} = await import('/console/static/parts/dom.js');
-  const one = chart({title: 'One', format: %s});
+  const one = new Chart({title: 'One', format: %s});
   document.querySelector('main').append(one.node);
   const events = [{time_s: 1, text: 'x'}];
   one.set({times: [1, 2], series: [{name: 'p50', values: [5, 0], color: 1}], events, eventName: 'a worker failed'});

@@ -74,10 +74,9 @@ function phases(stats) {
 
 function batches(stats) {
 	if (!stats.length) return null;
-	const lines = stats.map(({batch_size: size, compute_input: input, compute_infer: infer, compute_output: output}) => [
-		...[String(size), count(infer.count)],
-		...[input, infer, output].map(mean),
-	]);
+	const lines = stats.map(({batch_size: size, compute_input: input, compute_infer: infer, compute_output: output}) => {
+		return [String(size), count(infer.count), ...[input, infer, output].map(mean)];
+	});
 	return sheet("Batch sizes", ["Batch size", "Executions", "Input", "Model", "Output"], lines);
 }
 

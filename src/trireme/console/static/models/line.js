@@ -2,28 +2,28 @@
 import {badge, bytes, count, h, joined, modelLink, problemOf, rate, replace, stateOf, time} from "../parts/dom.js";
 import {sparkline} from "../parts/charts.js";
 
-const instances = ({instances: all, up}) => {
+const instances = (all, {up}) => {
 	if (!all) return all === undefined ? "" : "–";
 	return up === all ? String(all) : `${up} of ${all}`;
 };
-const some = (id, format) => (row) => (row[id] ? format(row[id]) : "–");
-const zero = (id) => (row) => (row[id] ? "" : "quiet");
-const errorLook = (row) => (row.eps > 0 ? "some-bad" : zero("errors")(row));
+const some = (format, none = "–") => (value) => (value ? format(value) : none);
+const zero = (value) => (value ? "" : "quiet");
+const errorLook = (value, row) => (row.eps > 0 ? "some-bad" : zero(value));
 
 export const COLUMNS = [
 	{id: "name", label: "Model", sort: (row) => row.name.toLowerCase()},
 	{id: "state", label: "State", sort: (row) => stateOf(row)[1]},
 	{id: "instances", label: "Instances", n: true, kind: "fine", show: instances},
-	{id: "device", label: "Device", kind: "fine", show: (row) => row.device || ""},
-	{id: "memory", label: "Memory", n: true, kind: "fine", show: (row) => (row.memory ? bytes(row.memory) : "")},
-	{id: "rps", label: "Requests/s", n: true, show: (row) => rate(row.rps), look: zero("rps")},
+	{id: "device", label: "Device", kind: "fine", show: some(String, "")},
+	{id: "memory", label: "Memory", n: true, kind: "fine", show: some(bytes, "")},
+	{id: "rps", label: "Requests/s", n: true, show: rate, look: zero},
 	{id: "spark", label: "10 min", kind: "wide", sort: null},
-	{id: "p50", label: "p50", n: true, show: some("p50", time)},
-	{id: "p99", label: "p99", n: true, show: some("p99", time)},
-	{id: "queue", label: "Queue", n: true, show: (row) => count(row.queue), look: zero("queue")},
-	{id: "batch", label: "Batch", n: true, kind: "fine", show: some("batch", (rows) => rows.toFixed(1))},
-	{id: "errors", label: "Errors", n: true, show: (row) => count(row.errors), look: errorLook},
-	{id: "total", label: "Requests", n: true, kind: "widest", show: (row) => count(row.total)},
+	{id: "p50", label: "p50", n: true, show: some(time)},
+	{id: "p99", label: "p99", n: true, show: some(time)},
+	{id: "queue", label: "Queue", n: true, show: count, look: zero},
+	{id: "batch", label: "Batch", n: true, kind: "fine", show: some((rows) => rows.toFixed(1))},
+	{id: "errors", label: "Errors", n: true, show: count, look: errorLook},
+	{id: "total", label: "Requests", n: true, kind: "widest", show: count},
 ];
 
 export const classes = (column, look) => joined([column.n && "n", column.kind, look], " ");
@@ -54,9 +54,9 @@ export class Line {
 		if (this.#isNew("state", `${row.state} ${row.reason}`)) this.#tell(row);
 		for (const column of COLUMNS.filter(({show}) => show)) {
 			const cell = this.cells.get(column.id);
-			const text = isServing ? column.show(row) : "";
+			const text = isServing ? column.show(row[column.id], row) : "";
 			if (this.#isNew(column.id, text)) cell.textContent = text;
-			const look = classes(column, column.look?.(row));
+			const look = classes(column, column.look?.(row[column.id], row));
 			if (column.look && this.#isNew(`${column.id} look`, look)) cell.className = look;
 		}
 		this.spark.draw(isServing ? [...row.spark, row.rps] : []);

@@ -16,8 +16,8 @@ import {showFacts} from "./table.js";
 
 const VIEWS = {
 	overview: overviewView,
-	chat: (body, {detail}) => chatView(body, detail),
-	try: (body, {detail}) => tryView(body, detail),
+	chat: chatView,
+	try: tryView,
 	config: configurationView,
 	statistics: statisticsView,
 	requests: modelRequestsView,
@@ -103,9 +103,10 @@ function headOf(detail, change) {
 			replace(notice, problemOf(now) && h("p.notice.bad", {role: "alert"}, now.reason));
 		}
 		const isUp = row?.rps !== undefined;
+		const fact = ({id, label, show}) => [label, show(row[id], row) || "–"];
 		if (wasUp !== undefined && wasUp !== isUp) change();
 		if (rows.size) wasUp = isUp;
-		showFacts(facts, row?.rps === undefined ? [] : columns.map(({label, show}) => [label, show(row) || "–"]));
+		showFacts(facts, isUp ? columns.map(fact) : []);
 	};
 	return {state, facts, notice, draw};
 }

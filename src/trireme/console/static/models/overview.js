@@ -4,7 +4,7 @@ import {
 	clock, count, mebibytes, rate, share, span, time,
 } from "../parts/dom.js";
 import {get} from "../parts/api.js";
-import {chart} from "../parts/charts.js";
+import {Chart} from "../parts/charts.js";
 import {ensembleGraph} from "../parts/graph.js";
 import {shapeText} from "../parts/tensors.js";
 
@@ -54,8 +54,8 @@ const NOT_YET = "Charts appear here when the model has been loaded for some seco
 const FAILED = "The model failed to load, so there are no charts of it. Why stands above.";
 
 export async function overviewView(body, {address, detail}) {
-	const charts = CHARTS.map(([options, ...series]) => [chart(options), series, options.isOfExecutions]);
-	const busy = (label) => chart({title: `${label}, share of time busy`, format: share, least: 1});
+	const charts = CHARTS.map(([options, ...series]) => [new Chart(options), series, options.isOfExecutions]);
+	const busy = (label) => new Chart({title: `${label}, share of time busy`, format: share, least: 1});
 	const devices = Object.keys(detail.devices || {}).map((label) => [busy(label), label]);
 	const all = [...charts, ...devices].map(([one]) => one);
 	const events = h("div");

@@ -1,7 +1,7 @@
 // The table of all models, kept up to date line by line.
 import {
 	advised, bytes, count, note, rate, stateOf,
-	button, choice, h, replace, search, setAttribute, setText,
+	button, choice, h, option, replace, search, setAttribute, setText,
 } from "../parts/dom.js";
 import {idOf, listen, live, rows} from "../parts/live.js";
 import {COLUMNS, classes} from "./line.js";
@@ -39,7 +39,7 @@ class ModelsTable {
 		this.states = choice("Show models in state", [], () => this.#choose({state: this.states.value}));
 		this.heads = new Map(COLUMNS.map((column) => [column.id, this.#head(column)]));
 		const head = h("thead", {role: "rowgroup"}, h("tr", {role: "row", "aria-rowindex": 1}, [...this.heads.values()]));
-		this.node = h("table.fold.lines", {role: "table", label: "Models"}, head, this.body);
+		this.node = h("table.lines", {role: "table", label: "Models"}, head, this.body);
 		this.lines = new VisibleLines(this.body);
 		this.known = new Set();
 	}
@@ -108,8 +108,7 @@ class ModelsTable {
 	#offerStates(states) {
 		if (this.offered === states.join()) return;
 		this.offered = states.join();
-		const option = (value, text) => h("option", {value}, text);
-		replace(this.states, option("", "All states"), states.map((word) => option(word, word)));
+		replace(this.states, [["", "All states"], ...states.map((word) => [word])].map(option));
 		if (!states.includes(kept.state)) kept.state = "";
 		this.states.value = kept.state;
 	}

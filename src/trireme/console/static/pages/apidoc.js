@@ -4,9 +4,11 @@ import {get} from "../parts/api.js";
 
 const ORDER = ["inference", "openai", "metadata", "model-config", "statistics", "model-repository", "health"];
 const rank = ([tag]) => (ORDER.includes(tag) ? ORDER.indexOf(tag) : ORDER.length);
+let schemas; // by name
 
 export async function apiView(main) {
 	const document = await get("/openapi.json");
+	({schemas} = document.components);
 	const filter = search("Filter by path", () => draw());
 	const body = h("div.stack");
 	const {title, description} = document.info;
@@ -16,7 +18,7 @@ export async function apiView(main) {
 
 	function draw() {
 		const groups = [...grouped(document, filter.value)].sort((left, right) => rank(left) - rank(right));
-		const nodes = (list) => list.map((entry) => operationNode(document, ...entry));
+		const nodes = (list) => list.map((entry) => operationNode(...entry));
 		const group = ([tag, list]) => h("section", h("h2", tag), h("div.sheet", nodes(list)));
 		replace(body, groups.map(group));
 	}
@@ -37,14 +39,14 @@ function grouped(document, wanted) {
 	return groups;
 }
 
-function operationNode(document, path, method, operation) {
+function operationNode(path, method, operation) {
 	const {summary, description, parameters = [], requestBody = {}, responses} = operation;
 	const verb = h("span", {class: `method ${method}`}, method.toUpperCase());
 	const words = h("summary.row", verb, h("code", path), h("span.quiet", prose(summary)));
 	const bodies = Object.entries(requestBody.content || {}).map(([type, {schema}]) =>
-		h("div", h("h3", `Body, ${type}`), schemaNode(document, schema)),
+		h("div", h("h3", `Body, ${type}`), schemaNode(schema)),
 	);
-	const content = ([type, {schema}]) => [note(type), schemaNode(document, schema)];
+	const content = ([type, {schema}]) => [note(type), schemaNode(schema)];
 	const said = Object.entries(responses).map(([status, answer]) =>
 		h("div", h("h3", `${status}: `, prose(answer.description)), Object.entries(answer.content || {}).map(content)),
 	);
@@ -58,19 +60,19 @@ function parameterNode(parameters) {
 	return h("div", h("h3", "Parameters"), h("table", h("tbody", lines)));
 }
 
-function schemaNode(document, schema) {
-	const lines = fieldLines(document, schema);
+function schemaNode(schema) {
+	const lines = fieldLines(schema);
 	if (lines.length) return h("div.scroll", h("table", h("tbody", lines)));
-	return note(prose(resolve(document, schema).description || typeText(schema)));
+	return note(prose(resolve(schema).description || typeText(schema)));
 }
 
-function fieldLines(document, schema, before = "") {
-	const {properties = {}, required = []} = resolve(document, schema);
+function fieldLines(schema, before = "") {
+	const {properties = {}, required = []} = resolve(schema);
 	return Object.entries(properties).flatMap(([name, inner]) => {
 		const path = before + name;
-		const line = fieldLine(path, required.includes(name), typeText(inner), resolve(document, inner).description);
+		const line = fieldLine(path, required.includes(name), typeText(inner), resolve(inner).description);
 		if (before.split(".").length > 3) return line;
-		return [line, ...fieldLines(document, inner.items || inner, `${path}${inner.items ? "[]" : ""}.`)];
+		return [line, ...fieldLines(inner.items || inner, `${path}${inner.items ? "[]" : ""}.`)];
 	});
 }
 
@@ -80,9 +82,9 @@ function fieldLine(name, isRequired, kind, description) {
 	return h("tr", label, h("td.quiet", kind), h("td", prose(description || "")));
 }
 
-function resolve(document, schema) {
+function resolve(schema) {
 	if (!schema.$ref) return schema;
-	return document.components.schemas[schema.$ref.split("/").pop()] || {};
+	return schemas[schema.$ref.split("/").pop()] || {};
 }
 
 function typeText({$ref, type, items = {}, oneOf}) {

@@ -1,6 +1,6 @@
 // The slowest and the failed requests of the last minutes, with waterfalls and, if recorded, contents.
 import {
-	button, bytes, clock, count, failed, h, joined, modelLink, note, releaseMedia, replace, time,
+	button, bytes, clock, count, failed, h, joined, modelLink, note, opened, releaseMedia, replace, time,
 } from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {decode} from "../parts/tensors.js";
@@ -42,10 +42,10 @@ async function follow(body, address, head) {
 }
 
 function requestTable(found) {
-	const {minutes, is_recording: isRecording, lacks_leased: lacksLeased, slowest, failed} = found;
+	const {minutes, slowest, failed} = found;
 	const slow = `The five slowest of each minute and model of the last ${minutes} minutes`;
 	const which = `${slow}, and the last failures of these.`;
-	const said = [which, lacksLeased && LACKS_LEASED, isRecording ? RECORDING : NOT_RECORDING];
+	const said = [which, found.lacks_leased && LACKS_LEASED, found.is_recording ? RECORDING : NOT_RECORDING];
 	const groups = slowest.map((entry) => [entry]);
 	return h(
 		"div.stack",
@@ -56,11 +56,12 @@ function requestTable(found) {
 }
 
 function list(title, groups, empty, isFailed) {
-	const lines = groups.map((group) => line(group, isFailed));
+	const line = (group) => opened("details.entry", summary(group, isFailed), () => inner(group));
+	const lines = groups.map(line);
 	return h("section.stack", h("h2", title), lines.length ? h("div.sheet", lines) : note(empty));
 }
 
-function alike(entries, {failed_counts: failedCounts, refused_counts: refusedCounts}) {
+function alike(entries, found) {
 	const groups = new Map();
 	for (const entry of entries) {
 		const key = JSON.stringify([entry.model, entry.reason, entry.message]);
@@ -70,7 +71,7 @@ function alike(entries, {failed_counts: failedCounts, refused_counts: refusedCou
 		const {model, reason} = group[0];
 		const isRefused = reason === "REFUSED";
 		const listed = entries.filter((one) => one.model === model && (one.reason === "REFUSED") === isRefused).length;
-		const all = (isRefused ? refusedCounts : failedCounts)[model];
+		const all = (isRefused ? found.refused_counts : found.failed_counts)[model];
 		if (all > listed) Object.assign(group, {listed, all});
 	}
 	return [...groups.values()];
@@ -80,14 +81,6 @@ function often({length, listed, all}) {
 	if (!all) return length > 1 ? `× ${length}` : "";
 	const last = length === listed ? "the last" : `${length} of the last`;
 	return `${last} ${listed} of ${count(all)}`;
-}
-
-function line(group, isFailed) {
-	const [entry] = group;
-	const ontoggle = ({target}) => {
-		if (target.open && target.children.length === 1) target.append(inner(entry, group));
-	};
-	return h("details.entry", {ontoggle}, summary(group, isFailed));
 }
 
 function summary(group, isFailed) {
@@ -107,7 +100,8 @@ function summary(group, isFailed) {
 	);
 }
 
-function inner(entry, group) {
+function inner(group) {
+	const [entry] = group;
 	const times = group.slice(0, MOST_TIMES).map((one) => clock(one.time_s));
 	return h(
 		"div.stack.inner",

@@ -4,14 +4,14 @@ import {
 	card, every, failed, h, replace, search, tick,
 } from "../parts/dom.js";
 import {get} from "../parts/api.js";
-import {chart} from "../parts/charts.js";
+import {Chart} from "../parts/charts.js";
 import {logView} from "./log.js";
 
 export async function serverView(main) {
 	const charts = [
-		chart({title: "Processor of the machine", format: share, least: 1}),
-		chart({title: "Memory of the machine in use", format: mebibytes}),
-		chart({title: "Requests per second, all models", format: rate}),
+		new Chart({title: "Processor of the machine", format: share, least: 1}),
+		new Chart({title: "Memory of the machine in use", format: mebibytes}),
+		new Chart({title: "Requests per second, all models", format: rate}),
 	];
 	const live = h("div.stack");
 	const flags = h("section.card");
@@ -57,7 +57,7 @@ function limits(list) {
 		const figures = limit === null ? `${show(used)}, no limit` : `${show(used)} of ${show(limit)}`;
 		return entry(name, figures, [meter(used, limit, name), h("code.sub", `--${flag}`)]);
 	};
-	return h("section.card.stack", h("h2", "Limits"), list.map(line));
+	return card("Limits", h("div.stack", list.map(line)));
 }
 
 function devices(server) {
@@ -65,7 +65,7 @@ function devices(server) {
 	const figures = `${share(cpu)} CPU, ${bytes(memory)} of ${bytes(total)}`;
 	const machine = entry("Machine", figures, total && meter(memory, total, "Memory of the machine"));
 	const others = server.devices.length ? server.devices.map(device) : note("No accelerators.");
-	return h("section.card.stack", h("h2", "Devices"), machine, others);
+	return card("Devices", h("div.stack", machine, others));
 }
 
 function device({label, name, is_simulated: isSimulated, utilization, power_watts: watts, ...memory}) {

@@ -29,9 +29,7 @@ function niceTop(value) {
 	return [1, 1.5, 2, 3, 4, 5, 7.5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }
 
-export const chart = (options) => new Chart(options);
-
-class Chart {
+export class Chart {
 	constructor({title, format, isStacked = false, least = 0}) {
 		Object.assign(this, {title, format, isStacked, least, data: null, cursor: null, width: 0, frame: 0});
 		this.svg = s("svg", {

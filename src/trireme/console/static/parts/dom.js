@@ -16,7 +16,7 @@ function make(element, classes, [first, ...rest]) {
 	return element;
 }
 
-const isLeftOut = (value) => value === undefined || value === null || value === false;
+const isLeftOut = (value) => (value ?? false) === false;
 
 function put(element, children) {
 	element.append(...children.flat(Infinity).filter((child) => !isLeftOut(child)));
@@ -38,9 +38,12 @@ export const form = (words, submit, ...inner) => {
 	};
 	return h(words, {onsubmit}, inner);
 };
-export const choice = (label, options, onchange) => {
-	const option = ([value, text = value]) => h("option", {value}, text);
-	return h("select", {label, onchange}, options.map(option));
+export const option = ([value, text = value]) => h("option", {value}, text);
+export const choice = (label, options, onchange) => h("select", {label, onchange}, options.map(option));
+// Its inner part is made when it is first opened.
+export const opened = (words, title, make) => {
+	const ontoggle = ({target}) => target.children.length > 1 || target.append(make());
+	return h(words, {ontoggle}, title);
 };
 export const tick = (more) => h("input", {type: "checkbox", ...more});
 export const numberField = (label, more) => h("input.narrow", {type: "number", label, ...more});

@@ -1,5 +1,5 @@
 // Outputs as people look at them: text, tables, bars, images with boxes and masks, sounds.
-import {h, mediaNode, note} from "../parts/dom.js";
+import {h, mediaNode, note, opened} from "../parts/dom.js";
 import {asText, mediaType, parseJson, sizeOf, wave, writeJson} from "../parts/tensors.js";
 import {isPicture, overlay, picture} from "./pictures.js";
 
@@ -59,12 +59,7 @@ function view(output, context, named) {
 	if (!isPicture(inner, datatype)) return ways[0][1]();
 	if (datatype === "UINT8" || inner[0] === 3 || inner[2] > 1) ways.reverse();
 	const [[, first], [title, second]] = ways;
-	return h("div.stack", first(), opened(title, second));
-}
-
-function opened(title, make) {
-	const ontoggle = ({target}) => target.children.length > 1 || target.append(make());
-	return h("details", {ontoggle}, h("summary", title));
+	return h("div.stack", first(), opened("details", h("summary", title), second));
 }
 
 function texts(values, isCut) {
@@ -74,7 +69,8 @@ function texts(values, isCut) {
 		const text = pretty(asText(value));
 		if (text.length <= MOST_LETTERS) return h("pre.code", text);
 		const [head, rest] = [text.slice(0, MOST_LETTERS), text.slice(MOST_LETTERS)].map((part) => h("pre.code", part));
-		return h("div", head, opened(`${text.length - MOST_LETTERS} more letters`, () => rest));
+		const title = h("summary", `${text.length - MOST_LETTERS} more letters`);
+		return h("div", head, opened("details", title, () => rest));
 	});
 	if (values.length > MOST_TEXTS) nodes.push(note(`and ${values.length - MOST_TEXTS} more`));
 	return h("div.stack", nodes.length ? nodes : note("empty"));

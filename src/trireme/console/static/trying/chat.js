@@ -13,8 +13,8 @@ const NUMBERS = [
 const NEAR = 40; // pixels from the end
 const HINT = "Write a message. Enter sends, Shift and Enter begin a new line.";
 
-export function chatView(body, detail) {
-	const chat = new Chat(detail.name);
+export function chatView(body, {name}) {
+	const chat = new Chat(name);
 	replace(body, chat.list, h("div.stack", chat.form, chat.parameters.node, chat.code));
 	chat.draw();
 	return () => chat.stop();

@@ -8,30 +8,30 @@ const MOST_EVENTS = 500;
 const MOST_PIECES = 20000;
 const since = (began) => time((performance.now() - began) * 1000);
 
-// context: {labels, image}; place: {show, explain}, for the answer and its waterfall.
-export async function ask(detail, inputs, parameters, signal, context, place) {
+// trial: {detail, context, show, explain}, the last two for its answer and its waterfall.
+export async function ask(trial, inputs, parameters, signal) {
 	const began = performance.now();
 	const {body, headers} = bodyOf(inputs, parameters, true);
-	const found = await post(detail, body, headers, signal);
+	const found = await post(trial.detail, body, headers, signal);
 	const explained = found.headers.get("X-Explain");
 	const outputs = await decodeAnswer(found);
 	const words = `Answered in ${since(began)}, as this browser sees it.`;
-	place.show(note(words), showOutputs(outputs, context));
-	if (explained) place.explain(JSON.parse(explained));
+	trial.show(note(words), showOutputs(outputs, trial.context));
+	if (explained) trial.explain(JSON.parse(explained));
 }
 
-export async function stream(detail, inputs, parameters, signal, context, place) {
+export async function stream(trial, inputs, parameters, signal) {
 	const began = performance.now();
 	const {body, headers} = bodyOf(inputs, parameters, false);
-	const found = await post(detail, body, {...headers, Accept: "text/event-stream"}, signal);
+	const found = await post(trial.detail, body, {...headers, Accept: "text/event-stream"}, signal);
 	const counted = note("Waiting for the first response.");
 	const list = h("div.stack");
-	place.show(counted, list);
+	trial.show(counted, list);
 	let number = 0;
 	for await (const {event, data} of events(found)) {
 		const value = parseJson(data);
 		if (event === "explain") {
-			place.explain(value);
+			trial.explain(value);
 			continue;
 		}
 		if (value.error) throw Object.assign(new Error(value.error), {isInStream: number > 0});
@@ -40,7 +40,7 @@ export async function stream(detail, inputs, parameters, signal, context, place)
 		number += 1;
 		const noun = number === 1 ? "response" : "responses";
 		counted.textContent = `${number} ${noun} in ${since(began)}`;
-		append(list, outputs, context);
+		append(list, outputs, trial.context);
 	}
 	if (!number) counted.textContent = "The model ended without a response.";
 }

@@ -1,7 +1,7 @@
 // The same request as a command and as programs, to be copied.
 import {button, choice, copyButton, h, modelPath, note, replace, saveFile} from "../parts/dom.js";
 import {hasKey} from "../parts/api.js";
-import {HALVES, encodeRequest, writeJson} from "../parts/tensors.js";
+import {HALVES, encodeRequest} from "../parts/tensors.js";
 import {KEY, program, python, requests, tritonclient} from "./python.js";
 import {formFields, isBroken} from "./requests.js";
 
@@ -33,12 +33,8 @@ function bodyOf(inputs, given, isRaw) {
 	const isPicture = inputs.some((input) => input.form);
 	const isNamed = inputs.some((input) => input.file) && inputs.every((input) => input.file || isSingle(input));
 	if (isPicture || (isNamed && !Object.keys(given).length)) return {form: formFields(inputs, given, isRaw)};
-	const parameters = {...given, ...(isRaw && {binary_data_output: true})};
-	if (inputs.every(isWritten)) {
-		const listed = inputs.map(({name, datatype, shape, data}) => ({name, datatype, shape, data}));
-		return {json: {inputs: listed, ...(Object.keys(parameters).length ? {parameters} : {})}};
-	}
-	const {body, headers} = encodeRequest(inputs, parameters, false);
+	const {body, headers} = encodeRequest(inputs, given, isRaw);
+	if (inputs.every(isWritten)) return {json: new TextDecoder().decode(body)};
 	const headBytes = Number(headers["Inference-Header-Content-Length"] || 0);
 	const name = headBytes ? "request.bin" : "request.json";
 	return {saved: {name, body, headers, headBytes: headBytes || body.length}};
@@ -47,7 +43,7 @@ function bodyOf(inputs, given, isRaw) {
 function curl(address, {json, form, saved, isRaw}, isStream) {
 	const flags = `${isRaw ? ` -o ${ANSWER}` : ""}${isStream ? " -N -H 'Accept: text/event-stream'" : ""}`;
 	const begin = `curl${flags}${keyFlag()} ${quoted(address)}`;
-	if (json) return `${begin} -d ${quoted(writeJson(json))}`;
+	if (json) return `${begin} -d ${quoted(json)}`;
 	if (saved) {
 		const headers = Object.entries(saved.headers).map(([name, value]) => ` -H ${quoted(`${name}: ${value}`)}`);
 		return `${begin}${headers.join("")} --data-binary @${saved.name}`;
@@ -60,10 +56,7 @@ function curl(address, {json, form, saved, isRaw}, isStream) {
 }
 
 // Numbers that the language would round stay in the text.
-function literal(body) {
-	const words = writeJson(body);
-	return words === text(JSON.parse(words)) ? `JSON.stringify(${words})` : text(words);
-}
+const literal = (json) => (json === text(JSON.parse(json)) ? `JSON.stringify(${json})` : text(json));
 
 function script(address, {json, form, saved, isRaw}, isStream) {
 	const headers = [
@@ -96,10 +89,11 @@ const OPENAI = ["max_tokens", "temperature", "top_p", "seed", "stop", "n", "pres
 
 export function chatSnippets(model, request) {
 	const address = `${location.origin}/v1/chat/completions`;
+	const json = text(request);
 	return snippetBox({
-		curl: `curl -N${keyFlag()} ${quoted(address)} -d ${quoted(text(request))}`,
+		curl: `curl -N${keyFlag()} ${quoted(address)} -d ${quoted(json)}`,
 		"Python, openai": openai(model, request),
-		JavaScript: script(address, {json: request}, true),
+		JavaScript: script(address, {json}, true),
 	});
 }
 

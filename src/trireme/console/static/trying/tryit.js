@@ -7,7 +7,7 @@ import {ask, stream} from "./requests.js";
 import {inferSnippets} from "./snippets.js";
 import {fitting, valueOf} from "./written.js";
 
-export function tryView(body, detail) {
+export function tryView(body, {detail}) {
 	const trial = new Trial(detail);
 	const answer = h("section.card", {label: "Answer"}, h("h2", "Answer"), trial.answer);
 	replace(body, h("div.two.trial", trial.form, answer, trial.more));
@@ -43,8 +43,8 @@ class Trial {
 			const parameters = this.sequence?.read() || {};
 			replace(this.more, inferSnippets(this.detail, inputs, parameters, serving.is_decoupled));
 			this.show(this.waiting);
-			const context = {labels: serving.labels, image: this.image};
-			await (serving.is_decoupled ? stream : ask)(this.detail, inputs, parameters, signal, context, this);
+			this.context = {labels: serving.labels, image: this.image};
+			await (serving.is_decoupled ? stream : ask)(this, inputs, parameters, signal);
 			this.sequence?.sent(parameters);
 		} catch (error) {
 			this.tell(error, signal.aborted);
