@@ -59,6 +59,7 @@ def serving_row(
     return {
         "name": entry.name,
         "version": entry.version,
+        "copy": stats.began_ns,
         "state": "DEGRADED" if entry.state == READY and up_count < worker_count else entry.state,
         "reason": entry.reason,
         "backend": fixed.backend,

@@ -4,7 +4,7 @@ import {
 	modelLink, modelPath, problemOf, replace,
 } from "../parts/dom.js";
 import {get, post} from "../parts/api.js";
-import {listen, rows} from "../parts/live.js";
+import {listen, live, rows} from "../parts/live.js";
 import {logView} from "../pages/log.js";
 import {modelRequestsView} from "../pages/requests.js";
 import {chatView} from "../trying/chat.js";
@@ -44,17 +44,33 @@ export async function modelView(main, [name, given = "newest", tab = "overview"]
 	const title = h("div.row", h("h1", name), head.state, versionChoice(detail));
 	const nav = h("nav.tabs", {label: "About this model"}, tabLinks(detail, version, tab));
 	replace(main, h("div.spread", h("div", path, title), actions), problem, head.notice, head.facts, nav, body);
-	replace(actions, controls(detail, actions, problem));
+	const isThere = Object.hasOwn(VIEWS, tab) && (detail.serving || !/^(try|chat|stat)/.test(tab));
+	const isForm = isThere && /^(try|chat)/.test(tab); // which stays as it is filled in
+	const tell = (node) =>
+		problem.isConnected ? replace(problem, node) : document.getElementById("main").prepend(node);
+	const done = (text) => {
+		announce(text);
+		if (isForm || !problem.isConnected) tell(h("p.notice", text));
+		if (!problem.isConnected) return;
+		if (isForm) change();
+		else showAgain(modelLink(name, "", tab));
+	};
+	const control = () => replace(actions, controls(detail, actions, tell, done));
+	const change = async () => {
+		if (!isForm) return window.dispatchEvent(new Event("again"));
+		try {
+			Object.assign(detail, {serving: null}, await get(address));
+		} catch (error) {
+			Object.assign(detail, {serving: null, state: "GONE", reason: ""});
+			tell(failed(error));
+		}
+		replace(nav, tabLinks(detail, version, tab));
+		control();
+		head.draw();
+	};
+	control();
 	const stopHead = listen(head.draw);
 	head.draw();
-	// A filled-in form stays.
-	const change = async () => {
-		if (tab !== "try" && tab !== "chat") return window.dispatchEvent(new Event("again"));
-		const now = Object.assign(detail, {serving: 0}, await get(address));
-		replace(nav, tabLinks(now, version, tab));
-		replace(actions, controls(now, actions, problem));
-	};
-	const isThere = Object.hasOwn(VIEWS, tab) && (detail.serving || !/^(try|chat|stat)/.test(tab));
 	let stopView;
 	try {
 		stopView = await (isThere ? VIEWS[tab] : overviewView)(body, {name, version, address, detail});
@@ -91,7 +107,7 @@ function headOf(detail, change) {
 	const facts = h("div.cards.small");
 	const notice = h("div");
 	let shown = "";
-	let wasUp;
+	let last; // the copy that was seen last
 	const isOurs = (one) => one.name === detail.name && (one.version === detail.version || !detail.version);
 	const columns = FACTS.map((id) => COLUMNS.find((column) => column.id === id));
 	const draw = () => {
@@ -104,33 +120,32 @@ function headOf(detail, change) {
 		}
 		const isUp = row?.rps !== undefined;
 		const fact = ({id, label, show}) => [label, show(row[id], row) || "–"];
-		if (wasUp !== undefined && wasUp !== isUp) change();
-		if (rows.size) wasUp = isUp;
 		showFacts(facts, isUp ? columns.map(fact) : []);
+		const copy = isUp ? row.copy : 0;
+		const isOther = last !== undefined && last !== copy;
+		if (live.server) last = copy;
+		if (isOther) change();
 	};
 	return {state, facts, notice, draw};
 }
 
-function controls({name, serving, can_control: canControl}, actions, problem) {
+function controls({name, serving, can_control: canControl}, actions, tell, done) {
 	if (!canControl) return h("span.quiet", CONTROL_HINT);
 	const able = (isAble) => {
 		for (const one of actions.querySelectorAll("button")) one.disabled = !isAble;
 	};
 	const act = async (label, verb, question) => {
-		replace(problem);
+		tell("");
 		try {
 			const before = await copiesOf(name);
 			if (!(await confirmed(`${label} ${name}?`, question(before.newest), label))) return;
 			able(false);
 			await post(`/v2/repository/models/${encodeURIComponent(name)}/${verb}`, {});
 			if (serving && verb === "load" && (await copiesOf(name)).key === before.key) {
-				replace(problem, h("p.notice", `${name} ${UNCHANGED}`));
-			} else {
-				announce(`${name} was ${label.toLowerCase()}ed`);
-				showAgain(modelLink(name));
-			}
+				tell(h("p.notice", `${name} ${UNCHANGED}`));
+			} else done(`${name} was ${label.toLowerCase()}ed`);
 		} catch (error) {
-			replace(problem, failed(error));
+			tell(failed(error));
 		}
 		able(true);
 	};
