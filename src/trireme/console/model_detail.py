@@ -66,7 +66,7 @@ class ModelDetails:
             "events": self._events(key),
         }
         if model is not None:
-            detail["serving"] = self._serving(model)
+            detail["serving"] = self._serving(model, model is record.ready_models[-1])
             detail["devices"] = self._devices(model)
         return detail
 
@@ -116,7 +116,7 @@ class ModelDetails:
             return ModelRecord(ModelId("", name))
         raise NotFoundError(f"there is no model '{name}'")
 
-    def _serving(self, model: Model) -> dict[str, Any]:
+    def _serving(self, model: Model, is_newest: bool) -> dict[str, Any]:
         config = model.config
         sequences = config.sequence_batching
         states = self._metrics.workers.states()
@@ -135,7 +135,8 @@ class ModelDetails:
             "up": up_count if worker_count else instance_count(config),
             "restarts": restart_count,
             "generates": generation is not None,
-            "is_chat": generation is not None and config.backend in CHAT_BACKENDS,
+            # a conversation names no version, so that the newest answers
+            "is_chat": is_newest and generation is not None and config.backend in CHAT_BACKENDS,
             "embeds": embedding_form(config) is not None,
             "picture_input": self._picture_input(model),
             "inputs": [

@@ -23,8 +23,8 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 4 ] } ]
 """
 
 
-def details(world: Any) -> ModelDetails:
-    world.add("model", CONFIG, versions=(1, 10, 2))
+def details(world: Any, config: str = CONFIG) -> ModelDetails:
+    world.add("model", config, versions=(1, 10, 2))
     server = asyncio.run(world.started())
     metrics = MetricsRegistry(MetricsOptions())
     probes = Probes(lambda backend: 0, lambda backend: 0.0, list, list)
@@ -60,6 +60,14 @@ def test_worker_that_failed_is_told_of_with_its_exit_code_and_without_what_it_pr
     watch.count_restart()
     told = [(event["reason"], event["text"]) for event in found.describe("model", "")["events"]]
     assert told == [("exited", "The worker process (pid 7) exited with code 3."), ("restarted", "")]
+
+
+def test_newest_version_alone_is_offered_for_a_conversation(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trireme.console.model_detail.CHAT_BACKENDS", frozenset(("python",)))
+    text = CONFIG.replace("TYPE_INT32 dims: [ 4 ]", "TYPE_STRING dims: [ 1 ]")
+    found = details(world, text.replace('"IN"', '"text_input"').replace('"OUT"', '"text_output"'))
+    offered = {version: found.describe("model", version)["serving"]["is_chat"] for version in ("", "1", "2", "10")}
+    assert offered == {"": True, "1": False, "2": False, "10": True}
 
 
 def test_model_that_nobody_knows_is_not_found(world: Any) -> None:

@@ -44,7 +44,7 @@ export async function modelView(main, [name, given = "newest", tab = "overview"]
 	const title = h("div.row", h("h1", name), head.state, versionChoice(detail));
 	const nav = h("nav.tabs", {label: "About this model"}, tabLinks(detail, version, tab));
 	replace(main, h("div.spread", h("div", path, title), actions), problem, head.notice, head.facts, nav, body);
-	const isThere = Object.hasOwn(VIEWS, tab) && (detail.serving || !/^(try|chat|stat)/.test(tab));
+	const isThere = Object.hasOwn(VIEWS, tab) && tabsOf(detail)[tab];
 	const isForm = isThere && /^(try|chat)/.test(tab); // which stays as it is filled in
 	const tell = (node) =>
 		problem.isConnected ? replace(problem, node) : document.getElementById("main").prepend(node);
@@ -87,19 +87,20 @@ export async function modelView(main, [name, given = "newest", tab = "overview"]
 	};
 }
 
-function tabLinks({name, serving}, version, tab) {
-	const tabs = {
-		overview: "Overview",
-		chat: serving?.is_chat && "Chat",
-		try: serving && "Try it",
-		config: "Configuration",
-		statistics: serving && "Statistics",
-		requests: "Requests",
-		log: "Log",
-	};
+const tabsOf = ({serving}) => ({
+	overview: "Overview",
+	chat: serving?.is_chat && "Chat",
+	try: serving && "Try it",
+	config: "Configuration",
+	statistics: serving && "Statistics",
+	requests: "Requests",
+	log: "Log",
+});
+
+function tabLinks(detail, version, tab) {
 	const link = ([id, label]) =>
-		label && h("a", {href: modelLink(name, version, id), "aria-current": id === tab && "page"}, label);
-	return Object.entries(tabs).map(link);
+		label && h("a", {href: modelLink(detail.name, version, id), "aria-current": id === tab && "page"}, label);
+	return Object.entries(tabsOf(detail)).map(link);
 }
 
 function headOf(detail, change) {
