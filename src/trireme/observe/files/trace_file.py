@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
-from trireme.core.datatype import BYTES
+from trireme.core.datatype import BF16
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
 
@@ -29,7 +30,13 @@ INLINE_BYTES: Final = 256 << 10
 """Of traces that are written at once; more of them, and what comes while those are written, is left to a thread."""
 MAX_WAITING_BYTES: Final = 64 << 20
 """Of traces that wait for that thread; what comes then is dropped."""
+MAX_TOLD_BYTES: Final = 4 << 10
+"""Of tensors that become text at once, which takes the thousandfold of a copy; more of them are left to the thread."""
 _TRACES_AT_ONCE: Final = 1024
+_VALUES_AT_ONCE: Final = 1 << 16
+
+Entry = bytes | Trace
+"""A trace as it is written, or one with so many values that the thread writes them."""
 
 
 class TraceFile:
@@ -47,11 +54,11 @@ class TraceFile:
         self._waiting_bytes = 0
         self._late = 0  # traces that could not wait
 
-    def write_numbered(self, traces: Sequence[bytes], size_bytes: int) -> None:
+    def write_numbered(self, traces: Sequence[Entry], size_bytes: int) -> None:
         """Into the next file of their own."""
         self._pass_on(self._write_numbered, traces, size_bytes)
 
-    def append(self, traces: Sequence[bytes], size_bytes: int) -> None:
+    def append(self, traces: Sequence[Entry], size_bytes: int) -> None:
         """Behind what stands in the one file, which is a whole list each time; what an earlier run left goes."""
         self._pass_on(self._append, traces, size_bytes)
 
@@ -59,7 +66,7 @@ class TraceFile:
         """Waits until all is written."""
         wait([future for future, _ in self._waiting])
 
-    def _pass_on(self, write: Callable[[Sequence[bytes]], None], traces: Sequence[bytes], size_bytes: int) -> None:
+    def _pass_on(self, write: Callable[[Sequence[bytes]], None], traces: Sequence[Entry], size_bytes: int) -> None:
         """Writes the traces, or has the thread do it: behind all that came before, in either case."""
         while self._waiting and self._waiting[0][0].done():
             self._waiting_bytes -= self._waiting.popleft()[1]
@@ -69,7 +76,7 @@ class TraceFile:
             self._late += len(traces)
             return
         late, self._late = self._late, 0
-        if self._waiting or size_bytes > INLINE_BYTES:
+        if self._waiting or size_bytes > INLINE_BYTES or any(isinstance(trace, Trace) for trace in traces):
             self._waiting.append((self._thread.submit(self._write, write, traces, late), size_bytes))
             self._waiting_bytes += size_bytes
         else:
@@ -77,10 +84,10 @@ class TraceFile:
 
     # --- by the thread, or while it has nothing to do
 
-    def _write(self, write: Callable[[Sequence[bytes]], None], traces: Sequence[bytes], late: int) -> None:
+    def _write(self, write: Callable[[Sequence[bytes]], None], traces: Sequence[Entry], late: int) -> None:
         self._dropped += late
         try:
-            write(traces)
+            write([_written(trace) if isinstance(trace, Trace) else trace for trace in traces])
         except Exception:  # nobody looks at what the thread's work comes to
             log.exception("failed to write the trace file '%s'", self._path)
 
@@ -163,16 +170,22 @@ class TraceLog:
     def __init__(self, file: TraceFile, log_frequency: int = 0) -> None:
         self._file = file
         self._log_frequency = log_frequency
-        self._kept: list[bytes] = []
+        self._kept: list[Entry] = []
         self._kept_bytes = 0
         self._is_closed = False
 
     def add(self, trace: Trace, *, is_last: bool = False) -> None:
         """Takes a finished trace with all its children; children come first, the youngest of them first. The last of a
         limited number is written at once, with those before it, to a numbered file."""
-        written = b",".join([orjson.dumps(record) for each in _from_leaves(trace) for record in records_of(each)])
-        self._kept.append(written)
-        self._kept_bytes += len(written)
+        tensor_bytes = sum(len(tensor.data) for each in _from_leaves(trace) for _, tensor in each.tensors)
+        if tensor_bytes <= MAX_TOLD_BYTES:
+            written = _written(trace)
+            self._kept.append(written)
+            self._kept_bytes += len(written)
+        else:
+            _keep_values(trace)
+            self._kept.append(trace)
+            self._kept_bytes += tensor_bytes
         if is_last or (self._log_frequency and len(self._kept) >= self._log_frequency):
             self._file.write_numbered(*self._take())
         elif self._is_closed or self._kept_bytes > MAX_KEPT_BYTES:
@@ -191,12 +204,26 @@ class TraceLog:
         else:
             self._file.append(*self._take())
 
-    def _take(self) -> tuple[list[bytes], int]:
+    def _take(self) -> tuple[list[Entry], int]:
         """The kept traces and their size."""
         taken = self._kept, self._kept_bytes
         self._kept = []
         self._kept_bytes = 0
         return taken
+
+
+def _written(trace: Trace) -> bytes:
+    """The trace with all its children."""
+    return b",".join([orjson.dumps(record) for each in _from_leaves(trace) for record in records_of(each)])
+
+
+def _keep_values(trace: Trace) -> None:
+    """Whoever owns the memory of a tensor, a client's region say, may use it again once the request is answered."""
+    for each in _from_leaves(trace):
+        each.tensors = [
+            (activity, Tensor(tensor.name, tensor.datatype, tensor.shape, bytes(tensor.data)))
+            for activity, tensor in each.tensors
+        ]
 
 
 def records_of(trace: Trace) -> Iterator[dict[str, Any]]:
@@ -225,9 +252,22 @@ def _described(tensor: Tensor) -> dict[str, str]:
 
 
 def _listed(tensor: Tensor) -> str:
+    """Some values at a time: their texts one by one take many times the memory of the whole."""
+    values = _values(tensor)
+    starts = range(0, len(values), _VALUES_AT_ONCE)
+    return ",".join(",".join(_texts(values[start : start + _VALUES_AT_ONCE])) for start in starts)
+
+
+def _values(tensor: Tensor) -> NDArray[Any]:
+    if tensor.datatype == BF16:  # the upper half of an FP32
+        return (np.frombuffer(tensor.data, "<u2").astype("<u4") << 16).view("<f4").astype(np.float64)
     values = tensor.to_numpy().ravel()
-    if tensor.datatype == BYTES:
-        return ",".join(f'"{value.decode("utf-8", "replace")}"' for value in values.tolist())
+    return values.astype(np.float64) if values.dtype.kind == "f" else values
+
+
+def _texts(values: NDArray[Any]) -> Iterator[str]:
+    if values.dtype.kind == "O":
+        return (f'"{value.decode("utf-8", "replace")}"' for value in values.tolist())
     if values.dtype.kind == "f":
-        return ",".join(f"{value:g}" for value in values.astype(np.float64).tolist())
-    return ",".join(str(int(value)) for value in values.tolist())
+        return (f"{value:g}" for value in values.tolist())
+    return (str(int(value)) for value in values.tolist())

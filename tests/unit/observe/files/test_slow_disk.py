@@ -8,8 +8,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
 from trireme.observe.files import trace_file
 from trireme.observe.files.trace_file import TraceFile, TraceLog
@@ -120,3 +122,30 @@ def test_more_traces_than_are_written_at_once_are_one_list(tmp_path: Path, monke
                 log.add(traced(number))
             log.close()
         assert ids((tmp_path / f"t{count}").read_bytes()) == [*range(count), *range(count)]
+
+
+def test_many_values_become_text_in_the_thread_as_they_were_at_the_mark(tmp_path: Path) -> None:
+    file = TraceFile(str(tmp_path / "t"))
+    may_write = threading.Event()
+    file._thread.submit(may_write.wait, SAFETY_S)  # which has so much to do
+    trace = Trace(1, wants_tensors=True)
+    child = trace.begin_child(2)
+    memory = bytearray(np.arange(5000, dtype=np.float32).tobytes())
+    child.keep("TENSOR_QUEUE_INPUT", [Tensor("IN", "FP32", (5000,), memoryview(memory))])
+    TraceLog(file, 1).add(trace)
+    assert list(tmp_path.iterdir()) == []
+    memory[:] = bytes(len(memory))  # as a client does whose region it is
+    may_write.set()
+    file.close()
+    records = json.loads((tmp_path / "t.0").read_bytes())
+    assert [record["id"] for record in records] == [2, 2, 1]
+    assert records[1]["tensor"]["data"] == ",".join(map(str, range(5000)))
+
+
+def test_parts_of_many_values_are_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_file, "_VALUES_AT_ONCE", 2)
+    texts = Tensor.from_numpy("T", np.array(["a", "b", "c"], object))
+    halves = Tensor("H", "BF16", (3,), np.array([0x3F80, 0xC000, 0x3F00], "<u2").tobytes())
+    tensors = [texts, halves, Tensor("B", "BOOL", (3,), b"\0\1\1"), Tensor("N", "FP32", (0,), b"")]
+    described = [trace_file._described(tensor)["data"] for tensor in tensors]
+    assert described == ['"a","b","c"', "1,-2,0.5", "0,1,1", ""]
