@@ -30,8 +30,7 @@ def restart_if_held_back(pace: Pace, transport: asyncio.BaseTransport | None) ->
     """Whether the client was told to wait; the time that it has to go on begins when it need not."""
     if transport is None or not transport.get_extra_info(HELD_BACK):
         return False
-    pace.begin_head()
-    pace.begin_window()
+    pace.restart()
     return True
 
 
@@ -59,6 +58,11 @@ class Pace:
         self._window_s = monotonic()
         self._unsent = unsent_bytes
         self.moved_bytes = 0
+
+    def restart(self) -> None:
+        """Nothing that the client has begun to send has taken any time yet."""
+        self.begin_head()
+        self.begin_window()
 
     def is_head_late(self, now_s: float) -> bool:
         """Whether the head took too long."""

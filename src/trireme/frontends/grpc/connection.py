@@ -17,7 +17,7 @@ from trireme.frontends.grpc.progress import Progress
 from trireme.frontends.grpc.status import STOPPING
 from trireme.frontends.grpc.writing import write_pieces
 from trireme.frontends.inflight import ConnectionBytes
-from trireme.frontends.pace import restart_if_held_back
+from trireme.frontends.pace import HELD_BACK
 from trireme.frontends.peer import peer_address
 from trireme.frontends.refusals import MAX_COSTLY_REFUSALS, too_many_refusals
 from trireme.protocol import grpc_frames as grpc
@@ -225,7 +225,10 @@ class GrpcConnection(asyncio.Protocol):
         if is_too_much:
             transport.pause_reading()
         else:
-            transport.resume_reading()
+            self._read_again(transport)
+
+    def _read_again(self, transport: asyncio.Transport) -> None:
+        transport.resume_reading()
 
     def flush(self) -> None:
         """Writes everything that waits."""
@@ -297,13 +300,19 @@ class GrpcConnection(asyncio.Protocol):
         if transport is None or self.http2.is_closed:
             return
         self.http2.check_stall()
-        is_held_back = restart_if_held_back(self._progress.arriving, transport)
+        is_held_back = self._is_held_back(transport)
+        if is_held_back:  # the time that it has to go on begins when it need not wait
+            self._progress.arriving.restart()
         fault = self._progress.find_fault(self.http2, transport.get_write_buffer_size(), now_s)
         if fault and not self.is_held_off and not is_held_back:
             self.http2.close(ENHANCE_YOUR_CALM, fault)
         elif self._progress.is_idle_long(self.http2, now_s):
             self.stop_accepting()
         self.flush()
+
+    def _is_held_back(self, transport: asyncio.Transport) -> bool:
+        """Whether the client was told to wait before it sends more."""
+        return bool(transport.get_extra_info(HELD_BACK))
 
     def abort(self, reason: str) -> None:
         """Ends the connection without a word."""

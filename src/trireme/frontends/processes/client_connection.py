@@ -106,13 +106,16 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the client cannot go on sending, because the server process has to catch up first."""
+        return self._is_far_ahead or self._is_paused_by_line
+
     def hold(self, is_full: bool) -> None:
         """The line to the server process is full, or has room again."""
         self._is_paused_by_line = is_full
-        if self._transport is None:
-            return
         if is_full:
-            self._transport.pause_reading()
+            self._pause()
         else:
             self._resume()
 
@@ -143,8 +146,7 @@ class ClientConnection(asyncio.Protocol):
         self._ahead_bytes += len(data)
         if self._ahead_bytes > self._window_bytes and not self._is_far_ahead:
             self._is_far_ahead = True
-            if self._transport is not None:
-                self._transport.pause_reading()
+            self._pause()
         if self._line.is_full:
             self._owner.check_line()
 
@@ -170,7 +172,10 @@ class ClientConnection(asyncio.Protocol):
             self._line.send((messages.TAKEN, self.number, self._written_bytes))
             self._written_bytes = 0
 
+    def _pause(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
     def _resume(self) -> None:
-        is_paused = self._is_far_ahead or self._is_paused_by_line or self._is_write_paused
-        if self._transport is not None and not is_paused:
+        if self._transport is not None and not self.is_held_back:
             self._transport.resume_reading()

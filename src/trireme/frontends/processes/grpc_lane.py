@@ -218,7 +218,7 @@ class GrpcClientConnection(ClientConnection):
         super().__init__(owner, number)
         self._lane = lane
         self._used = owner.used
-        self._inner = GrpcConnection(lane.context, lane.planner, lane.connections)
+        self._inner = _HeldConnection(self, lane)
         self._upstream = lane.upstreams[id(self._inner)] = Upstream(self._inner, number, self.relay)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -258,6 +258,10 @@ class GrpcClientConnection(ClientConnection):
         self._inner.resume_writing()
         self._upstream.open_windows()
 
+    def _resume(self) -> None:
+        if not self._inner.is_held_off:
+            super()._resume()
+
     def write(self, data: Buffer) -> None:
         """What the server process writes are frames of its own connection."""
         self._upstream.received(bytes(data))
@@ -269,6 +273,24 @@ class GrpcClientConnection(ClientConnection):
         self._inner.lingers = True
         self._upstream.close()
         self._inner.stop_accepting()
+
+
+class _HeldConnection(GrpcConnection):
+    """The HTTP/2 of a client that has to wait where the server process does not keep up: nothing is read meanwhile, and
+    no time passes that it has to go on."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: GrpcClientConnection, lane: GrpcLane) -> None:
+        super().__init__(lane.context, lane.planner, lane.connections)
+        self._client = client
+
+    def _is_held_back(self, transport: asyncio.Transport) -> bool:
+        return self._client.is_held_back
+
+    def _read_again(self, transport: asyncio.Transport) -> None:
+        if not self._client.is_held_back:
+            super()._read_again(transport)
 
 
 def _ignore(response: InferenceResponse) -> None:

@@ -44,7 +44,6 @@ _NO_SETTINGS: Final = (0, 0, 0, 0)
 Decoded = tuple[InferDocument, str, dict[str, Tensor]]
 """What a body says, the request's id, and its inputs."""
 
-
 LeasedModels = dict[tuple[str, str], Callable[[InferenceRequest], bool]]
 """By name and version as requests have them: starts a request here; false where the server process is to have it."""
 
@@ -175,8 +174,8 @@ class HttpClientConnection(ClientConnection):
             self._relay(data)
         elif self._exchange is not None:
             self._waiting += data
-            if len(self._waiting) > _MAX_WAITING_BYTES and self._transport is not None:
-                self._transport.pause_reading()
+            if len(self._waiting) > _MAX_WAITING_BYTES:
+                self._pause()
         else:
             if self._begun:
                 data = self._begun + data
@@ -185,12 +184,15 @@ class HttpClientConnection(ClientConnection):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._resume()
+
+    def _resume(self) -> None:
+        if not self._is_write_paused:
+            super()._resume()
 
     def eof_received(self) -> bool:
         self._pass_on_begun()
