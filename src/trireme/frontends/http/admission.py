@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from trireme.core.errors import ServingError, UnavailableError
@@ -37,19 +38,27 @@ def answer_with_room(exchange: Exchange, answer: Callable[[Exchange], None], go_
     inflight = exchange.connection.inflight
 
     def answer_late() -> None:
-        if not exchange.is_answered:
-            answer(exchange)
+        exchange.leave_line = None
+        answer(exchange)
         go_on()
 
     def refuse(reason: str) -> None:
+        exchange.leave_line = None
         exchange.send_own_error(UnavailableError(reason))
         go_on()
+
+    def leave() -> None:
+        exchange.leave_line = None
+        inflight.stop_waiting(answer_late)
+        if not exchange.is_abandoned:
+            asyncio.get_running_loop().call_soon(go_on)  # behind the answer that it has got
 
     too_large = inflight.fits_never(exchange.held_bytes)
     if too_large:
         exchange.send_json(encode_error(too_large), 413)
         go_on()
     else:
+        exchange.leave_line = leave
         inflight.wait_for_room(answer_late, refuse, exchange.held_bytes, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from trireme.access.visit import Visit
@@ -59,6 +60,7 @@ class Exchange:
         "held",
         "held_bytes",
         "is_answered",
+        "leave_line",
         "received_ns",
         "request",
         "share",
@@ -78,6 +80,7 @@ class Exchange:
         self.visit: Visit | None = None  # where somebody wants to know who asks, and what becomes of it
         self.work: OrderedWork | None = None  # done for it beside the event loop
         self.share: InflationShare | None = None  # of the memory for bodies that came compressed, until it is read
+        self.leave_line: Callable[[], None] | None = None  # called where it waits for room, and is answered meanwhile
         self.held_bytes = 0  # counted for the body, as received and as inflated, and for an answer that is written
 
     @property
@@ -164,6 +167,8 @@ class Exchange:
         self.connection.inflight.hold(-size_bytes)
 
     def _release(self) -> None:
+        if self.leave_line is not None:
+            self.leave_line()
         if self.held_bytes:
             self.connection.inflight.hold(-self.held_bytes)
             self.held_bytes = 0

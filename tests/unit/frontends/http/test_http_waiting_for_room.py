@@ -120,6 +120,35 @@ def test_a_body_for_which_there_is_no_room_is_let_go_and_its_rest_is_read(
     loop.run_until_complete(story())
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_one_that_is_answered_while_it_waits_or_is_gone_waits_no_longer(
+    is_lost: bool, client: Any, server: Any, post: Any, loop: Any
+) -> None:
+    everything = InflightBytes(20_000, 20_000)
+    other, third = ConnectionBytes(everything), ConnectionBytes(everything)
+    (late,) = clients_of(client, server, everything, 1)
+    told: list[str] = []
+
+    async def story() -> None:
+        other.hold(15_000)
+        late.feed(post("/v2/models/ident/infer", body_of(10_000)))
+        assert (everything.used_bytes, everything.waiting_bytes, late.transport.is_paused) == (25_000, 10_000, True)
+        if is_lost:
+            late.connection.connection_lost(None)
+        else:
+            late.connection.answer_rest()
+            assert late.take().startswith(b"HTTP/1.1 503 ")
+        assert (everything.used_bytes, everything.waiting_bytes) == (15_000, 0)
+        third.hold(10_000)
+        third.wait_for_room(lambda: told.append("let in"), told.append, 10_000, 0)
+        await asyncio.sleep(0.02)
+        assert told == [], "there is no room for it beside what does not wait"
+        third.stop_waiting()
+        assert is_lost or not late.transport.is_paused
+
+    loop.run_until_complete(story())
+
+
 def test_who_does_not_say_how_much_will_come_goes_on_beside_those_who_wait(loop: Any) -> None:
     everything = InflightBytes(100, 100)
     running, waiting, unknown = (ConnectionBytes(everything) for _ in range(3))
