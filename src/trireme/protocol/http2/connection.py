@@ -102,7 +102,6 @@ class Http2Connection(FrameReader):
 
     __slots__ = (
         "_block",
-        "_clock",
         "_control_budget",
         "_decoder",
         "_expects_settings",
@@ -119,14 +118,13 @@ class Http2Connection(FrameReader):
     )
 
     def __init__(self, sink: StreamSink, limits: Http2Limits, clock: Clock = monotonic_ns) -> None:
-        super().__init__(limits.max_frame_bytes)
+        super().__init__(limits.max_frame_bytes, clock)
         self.streams: dict[int, Stream] = {}
         self.outbound = Outbound(self.streams)
         self.last_stream_id = 0
         self.close_reason = ""
         self._sink: StreamSink = sink
         self._limits = limits
-        self._clock = clock
         self._decoder = HeaderBlockDecoder(read_request_headers, limits.max_header_list_bytes)
         self._block = HeaderBlockAssembly(limits.max_header_list_bytes, limits.max_continuations)
         self._reset_budget = Budget("stream resets", limits.reset_budget, limits.resets_per_s, clock)

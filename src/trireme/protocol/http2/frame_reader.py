@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Final
 
+from trireme.core.clock import Clock
 from trireme.protocol.http2.wire import (
     DATA,
     END_HEADERS,
@@ -25,6 +26,10 @@ from trireme.protocol.http2.wire import (
 
 FRAMES_PER_TURN: Final = 256
 """Frames other than DATA that are read before others have their turn."""
+_TURN_NS: Final = 20_000_000
+"""How long the frames of one connection may keep the event loop before others have their turn."""
+_WORK_PER_LOOK: Final = 16
+"""After as many frames, or 64 bytes of those that are not DATA, one looks at the clock."""
 _SETTINGS_COST: Final = 32  # of those, since it may set every call that waits going again
 _NOT_WHOLE_MASK: Final = END_HEADERS | PADDED | HAS_PRIORITY
 
@@ -36,6 +41,7 @@ class FrameReader(ABC):
     """
 
     __slots__ = (
+        "_clock",
         "_data_flags",
         "_data_left",
         "_data_stream_id",
@@ -43,12 +49,14 @@ class FrameReader(ABC):
         "_max_frame",
         "_needed",
         "_partial",
+        "_turn_end_ns",
         "begun_count",
         "has_backlog",
         "is_closed",
     )
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, clock: Clock) -> None:
+        self._clock = clock
         self.is_closed = False
         self.has_backlog = False
         """There are more frames than may be read in one go: `receive(b"")` reads on."""
@@ -61,6 +69,7 @@ class FrameReader(ABC):
         self._data_left = 0  # bytes of a DATA frame that are still to come
         self._data_stream_id = 0
         self._data_flags = 0
+        self._turn_end_ns = 0  # of the one that goes on, once somebody has looked at the clock
 
     @property
     def is_mid_frame(self) -> bool:
@@ -101,9 +110,15 @@ class FrameReader(ABC):
             position = self._take_more_data(data)
         end = len(data)
         stop = 0
-        frames_left = FRAMES_PER_TURN
+        frames_left, work_left = FRAMES_PER_TURN, _WORK_PER_LOOK
+        self._turn_end_ns = 0
         self.has_backlog = False
         while end - position >= FRAME_HEAD_BYTES and not self.is_closed:
+            if work_left <= 0:
+                if self._is_turn_over():
+                    self._keep_for_later(data, position)
+                    return
+                work_left = _WORK_PER_LOOK
             high, low, kind, flags, stream_id = FRAME_HEAD.unpack_from(data, position)
             size = high << 16 | low
             if size > self._max_frame:
@@ -111,6 +126,7 @@ class FrameReader(ABC):
             stream_id &= LARGEST_STREAM_ID
             start = position + FRAME_HEAD_BYTES
             stop = start + size
+            work_left -= 1 if kind == DATA else 1 + (size >> 6)
             if kind == DATA and not flags & PADDED:
                 if stop > end:
                     self._data_left = stop - end
@@ -122,10 +138,7 @@ class FrameReader(ABC):
             elif stop > end:
                 break
             elif frames_left <= 0:
-                self._partial += memoryview(data)[position:]
-                self._needed = FRAME_HEAD_BYTES
-                self.begun_count += 1
-                self.has_backlog = True
+                self._keep_for_later(data, position)
                 return
             elif kind == HEADERS and flags & _NOT_WHOLE_MASK == END_HEADERS:
                 frames_left -= 1
@@ -139,6 +152,19 @@ class FrameReader(ABC):
             self._needed = FRAME_HEAD_BYTES if end - position < FRAME_HEAD_BYTES else stop - position
             if position or not goes_on:
                 self.begun_count += 1
+
+    def _is_turn_over(self) -> bool:
+        """Whether frames have been read for long, since the first look at the clock."""
+        now_ns = self._clock()
+        self._turn_end_ns = self._turn_end_ns or now_ns + _TURN_NS
+        return now_ns > self._turn_end_ns
+
+    def _keep_for_later(self, data: bytes, position: int) -> None:
+        """The turn is over: the rest is read in the next one."""
+        self._partial += memoryview(data)[position:]
+        self._needed = FRAME_HEAD_BYTES
+        self.begun_count += 1
+        self.has_backlog = True
 
     def _take_preface(self, data: bytes) -> int:
         if not PREFACE.startswith(data[: len(PREFACE)]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 from hpack.table import HeaderTable
@@ -16,6 +16,9 @@ _CONNECTION_SPECIFIC = frozenset((b"connection", b"keep-alive", b"proxy-connecti
 _REQUEST_PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 _UPPER = frozenset(range(ord("A"), ord("Z") + 1))
 _TABLE_SIZE_UPDATE_MASK, _TABLE_SIZE_UPDATE = 0xE0, 0x20
+MAX_HEADER_FIELDS: Final = 256
+"""Of one block, whatever they are: each takes some microseconds, and may be sent as a single byte."""
+_MAX_INTEGER_BYTES: Final = 10
 
 Header = tuple[bytes, bytes]
 T = TypeVar("T")
@@ -80,6 +83,8 @@ class HeaderBlockDecoder(Generic[T]):
         known = self._cache.get(block)
         if known is not None:
             return known
+        if len(block) > MAX_HEADER_FIELDS and _has_many_fields(block):
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "the header list has too many fields")
         table = self._table
         table.has_changed = bool(block) and block[0] & _TABLE_SIZE_UPDATE_MASK == _TABLE_SIZE_UPDATE
         try:
@@ -96,6 +101,49 @@ class HeaderBlockDecoder(Generic[T]):
                 self._cache.clear()
             self._cache[block] = headers
         return headers
+
+
+def _has_many_fields(block: bytes) -> bool:
+    """Whether there is more to decode than is allowed, changes of the table's size included. What is cut short is left
+    to the decoder."""
+    position, end = 0, len(block)
+    try:
+        for _ in range(MAX_HEADER_FIELDS):
+            if position >= end:
+                return False
+            first = block[position]
+            if first & 0x80:
+                position = _past_integer(block, position, 0x7F)
+            elif first & _TABLE_SIZE_UPDATE_MASK == _TABLE_SIZE_UPDATE:
+                position = _past_integer(block, position, 0x1F)
+            else:
+                mask = 0x3F if first & 0x40 else 0x0F
+                position = _past_integer(block, position, mask)
+                if not first & mask:
+                    position = _past_string(block, position)
+                position = _past_string(block, position)
+    except IndexError:
+        return False
+    return position < end
+
+
+def _past_integer(block: bytes, position: int, mask: int) -> int:
+    if block[position] & mask == mask:
+        last = position + _MAX_INTEGER_BYTES
+        position += 1
+        while block[position] & 0x80:
+            position += 1
+            if position > last:
+                raise ConnectionFault(COMPRESSION_ERROR, "a header block cannot be decoded")
+    return position + 1
+
+
+def _past_string(block: bytes, position: int) -> int:
+    start = _past_integer(block, position, 0x7F)
+    size = block[position] & 0x7F
+    for place, index in enumerate(range(position + 1, start)):
+        size += (block[index] & 0x7F) << 7 * place
+    return start + size
 
 
 def encode_block(fields: Iterable[Header]) -> bytes:

@@ -11,6 +11,8 @@ import pytest
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
+from trireme.protocol.http2 import wire
+from trireme.protocol.http2.headers import encode_block
 from trireme.server.server import InferenceServer
 
 NUMBER = 7
@@ -23,6 +25,15 @@ class Transport(asyncio.Transport):
 
     def abort(self) -> None:
         self.is_aborted = True
+
+    def write(self, data: Any) -> None:
+        pass
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
 
 @pytest.mark.parametrize("is_made_later", [False, True])
@@ -42,5 +53,36 @@ def test_nothing_is_kept_of_a_client_whose_handshake_has_failed(is_made_later: b
         assert (lane.upstreams, lane.connections, owner.connections) == ({}, set(), {})
         assert lane.context.slots.count == 0
         assert sent == [(messages.LOST, NUMBER)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("announced", "there", "is_passed_on"), [(3000, 100, False), (5000, 100, True), (5000, 5000, True)]
+)
+def test_a_message_that_would_have_to_wait_for_its_end_is_passed_on_unless_it_is_small(
+    announced: int, there: int, is_passed_on: bool
+) -> None:
+    """Those that wait here count as nothing, and a client may have thousands of them."""
+
+    async def run() -> None:
+        line = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
+        owner: Any = SimpleNamespace(line=line, connections={}, used=set(), calls={}, leased={})
+        server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
+        lane = GrpcLane(owner, GrpcFrontendOptions(), server)
+        connection = owner.connections[NUMBER] = GrpcClientConnection(owner, NUMBER, lane)
+        connection.connection_made(Transport())
+        path = b"/inference.GRPCInferenceService/ModelInfer"
+        block = encode_block(
+            ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b"content-type", b"application/grpc"))
+        )
+        connection.data_received(
+            wire.PREFACE
+            + wire.settings_frame(())
+            + wire.frame(wire.HEADERS, wire.END_HEADERS, 1, block)
+            + wire.frame(wire.DATA, 0, 1, announced.to_bytes(5, "big") + bytes(there))
+        )
+        assert bool(connection._upstream.calls) is is_passed_on
+        connection.connection_lost(None)
 
     asyncio.run(run())

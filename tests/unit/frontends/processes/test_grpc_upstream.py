@@ -14,6 +14,7 @@ from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import STOPPING
 from trireme.frontends.processes.grpc_upstream import Upstream
 from trireme.protocol.grpc_frames import UNAVAILABLE, trailers, trailers_only
+from trireme.protocol.http2 import wire
 from trireme.protocol.http2.connection import Http2Connection
 from trireme.protocol.http2.headers import RequestHeaders, encode_block
 from trireme.protocol.http2.limits import Http2Limits
@@ -138,3 +139,42 @@ def test_a_call_on_a_connection_that_alone_ends_may_be_asked_again() -> None:
     upstream.open(asked_on(3), cast(CallPlan, None))
     assert client.resets == {1: REFUSED_STREAM, 3: REFUSED_STREAM}
     assert client.last_blocks == {}
+
+
+def test_a_window_is_opened_once_for_each_call_whose_answer_was_taken() -> None:
+    """However many others are open: a client may have thousands of calls, and each of its reads looks."""
+    client, sent = Client(), []
+    upstream = Upstream(cast(GrpcConnection, client), 1, lambda data: sent.append(data))
+    streams = [asked_on(number) for number in range(1, 9, 2)]
+    calls = [upstream.open(stream, cast(CallPlan, None)) for stream in streams]
+    head = encode_block(((b":status", b"200"),))
+    for call in calls[1:]:
+        upstream.received(wire.frame(wire.HEADERS, wire.END_HEADERS, call.own_id, head))
+        upstream.received(wire.frame(wire.DATA, 0, call.own_id, bytes(100)))
+    streams[1].queued_bytes = 100  # the client has not taken it
+    calls[2].abandon()
+    sent.clear()
+    upstream.open_windows()
+    assert sent == [wire.window_update_frame(calls[3].own_id, 100)]
+    streams[1].queued_bytes = 0
+    for _ in range(2):
+        upstream.open_windows()
+    assert sent[1:] == [wire.window_update_frame(calls[1].own_id, 100)]
+    assert not upstream._answered
+
+
+def test_large_answers_come_in_frames_that_need_little_putting_together() -> None:
+    client, server = Client(), Echo()
+    upstream = Upstream(cast(GrpcConnection, client), 1, lambda data: server.http2.receive(data))
+    asked = bytes(1 << 20)
+    upstream.open(asked_on(1), cast(CallPlan, None)).receive(asked, True)
+    longest, pieces = 0, server.http2.outbound.pieces
+    while pieces:
+        answered = b"".join(pieces)
+        pieces.clear()
+        for start in range(0, len(answered), 1 << 16):
+            upstream.received(answered[start : start + (1 << 16)])
+            longest = max(longest, len(upstream._partial))
+    assert len(client.got[1]) > len(asked)
+    assert client.ended == [1]
+    assert longest <= (1 << 18) + wire.FRAME_HEAD_BYTES
