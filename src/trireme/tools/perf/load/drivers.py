@@ -66,7 +66,7 @@ class Driver:
             count, end_ns = 1, now_ns
             if body is not None:
                 call.outputs.append(body)
-        fault = None if self._check is None else self._check(call, body)
+        fault = None if self._check is None else self._fault(self._check, call, body)
         if fault is None:
             self._recorder.add(call, end_ns, count)
         if times:
@@ -77,6 +77,13 @@ class Driver:
             self._released(call)
         else:
             self._broke(call, fault)
+
+    def _fault(self, check: Check, call: Call, body: Any) -> str | None:
+        """What is wrong with an answer; one that cannot be looked at is wrong as well."""
+        try:
+            return check(call, body)
+        except Exception as error:  # it is whatever a server sends
+            return f"the answer cannot be compared: {type(error).__name__}: {error}"
 
     def failed(self, call: Call, reason: str) -> None:
         self.outstanding -= 1

@@ -94,14 +94,21 @@ def _outputs(prepared: PreparedLoad, body: Any) -> dict[str, Any]:
 def _values(datatype: str, value: Any) -> Any:
     """A single text as such, everything else as a list."""
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        return value
+        return _writable(value)
     if datatype == BYTES:
         texts = InputTensor("", datatype, (), bytes(value)).elements()
         return texts[0] if len(texts) == 1 else texts
-    if datatype not in NUMPY_DTYPE:
+    if datatype not in NUMPY_DTYPE or len(value) % NUMPY_DTYPE[datatype].itemsize:
         return list(bytes(value))
-    return [_finite(number) for number in np.frombuffer(value, NUMPY_DTYPE[datatype]).tolist()]
+    return _writable(np.frombuffer(value, NUMPY_DTYPE[datatype]).tolist())
 
 
-def _finite(number: Any) -> Any:
-    return number if not isinstance(number, float) or np.isfinite(number) else str(number)
+def _writable(value: Any) -> Any:
+    """As JSON can say it: numbers without an end, and those that are none, are texts."""
+    if isinstance(value, list):
+        return [_writable(one) for one in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -37,8 +36,8 @@ def http_fault(json_length: int | None, body: bytes) -> str:
     document = body if json_length is None else body[:json_length]
     if not document:
         return "failed to parse the answer's JSON: The document is empty."
-    try:  # servers write NaN, infinities and bytes that are no UTF-8 as they are
-        read = json.loads(bytes(document).decode("utf-8", "surrogateescape"))
+    try:
+        read = http_requests.read_answer(document)
     except (ValueError, RecursionError) as error:
         return f"failed to parse the answer's JSON: {error}"
     outputs = read.get("outputs") if isinstance(read, dict) else None

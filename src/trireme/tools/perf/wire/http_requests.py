@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -130,14 +131,24 @@ def region_parameters(place: RegionPart) -> dict[str, Any]:
 
 def response_outputs(body: bytes, json_length: int | None) -> dict[str, tuple[str, Any]]:
     """The outputs of an answer: datatype, and wire bytes or a list of values."""
-    document = orjson.loads(body if json_length is None else body[:json_length])
+    document = read_answer(body if json_length is None else body[:json_length])
     position = json_length or len(body)
     outputs = {}
     for output in document.get("outputs", ()):
-        size = output.get("parameters", {}).get("binary_data_size")
+        parameters = output.get("parameters")
+        size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
         if size is None:
             outputs[output["name"]] = (output.get("datatype", BYTES), output.get("data"))
         else:
-            outputs[output["name"]] = (output["datatype"], body[position : position + size])
+            outputs[output["name"]] = (output.get("datatype", BYTES), body[position : position + size])
             position += size
     return outputs
+
+
+def read_answer(document: bytes) -> Any:
+    """JSON as servers write it, with NaN, infinities and bytes that are no UTF-8 as they are; raises ValueError or
+    RecursionError."""
+    try:
+        return orjson.loads(document)
+    except orjson.JSONDecodeError:
+        return json.loads(bytes(document).decode("utf-8", "surrogateescape"))

@@ -103,6 +103,18 @@ def test_an_answer_that_is_not_as_it_must_be_is_none() -> None:
     assert (recorder.total, len(transport.sent), driver.outstanding) == (1, 3, 0)
 
 
+def test_an_answer_that_cannot_be_compared_ends_the_load() -> None:
+    def check(call: Call, body: object) -> str | None:
+        raise ValueError("it is no JSON")
+
+    recorder = Recorder(False)
+    driver = ClosedLoop(PlainSource([Form("a")]), recorder, check)
+    transport = start(driver, LoadLevel(concurrency=1))
+    driver.finished(transport.under_way.pop(0), 30, b"bad")
+    assert driver.error == "the answer cannot be compared: ValueError: it is no JSON"
+    assert (recorder.total, len(transport.sent), driver.outstanding) == (0, 1, 0)
+
+
 def test_latencies_of_an_open_loop_begin_when_requests_were_due() -> None:
     recorder = Recorder(False)
     driver = OpenLoop(PlainSource([Form("a")]), recorder)
