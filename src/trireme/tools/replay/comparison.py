@@ -110,18 +110,17 @@ def _meaningful(responses: Sequence[Response]) -> list[Response]:
 
 
 def _differences(before: list[Response], now: list[Response], options: CompareOptions, is_cut: bool) -> list[str]:
-    """Response by response; a text that came in other pieces is the same text."""
-    if is_cut:
-        now = now[: len(before)]
-    elif len(before) != len(now):
-        if _same_text(before, now, options):
+    """Response by response; a text that came in other pieces is the same text. Where more came before than is known,
+    now there have to be as many at least."""
+    if len(now) < len(before) if is_cut else len(now) != len(before):
+        if _same_text(before, now, options, is_cut):
             return []
-        return [f"{len(before)} responses became {len(now)}"]
+        return [f"{len(before)} responses{' and more' if is_cut else ''} became {len(now)}"]
     found = []
-    for number, (old, new) in enumerate(zip(before, now, strict=False)):
+    for number, (old, new) in enumerate(zip(before, now, strict=False)):  # those that were left out are not known
         where = f"response {number + 1}: " if len(before) > 1 else ""
         found += [f"{where}{told}" for told in _response_differences(old, new, options)]
-    if found and len(before) > 1 and not is_cut and _same_text(before, now, options):
+    if found and (is_cut or len(before) > 1) and _same_text(before, now, options, is_cut):
         return []
     return found
 
@@ -145,11 +144,14 @@ def _own(parameters: Mapping[str, Parameter], options: CompareOptions) -> dict[s
     return {name: value for name, value in parameters.items() if name not in left_out}
 
 
-def _same_text(before: list[Response], now: list[Response], options: CompareOptions) -> bool:
-    """Whether the texts of both streams, put together, are the same; only where all they hold is text."""
+def _same_text(before: list[Response], now: list[Response], options: CompareOptions, is_cut: bool) -> bool:
+    """Whether the texts of both streams, put together, are the same, or the one begins with all that is known of the
+    other; only where all they hold is text."""
     left, right = _joined(before, options), _joined(now, options)
     if left is None or right is None or left.keys() != right.keys():
         return False
+    if is_cut:
+        return all(right[name].startswith(left[name]) for name in left)
     return all(left[name] == right[name] or same_json(left[name], right[name], options) for name in left)
 
 

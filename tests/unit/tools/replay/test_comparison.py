@@ -108,6 +108,19 @@ def test_streams_are_compared_response_by_response() -> None:
     assert verdict(recorded(one, is_cut=True), reply(one, two))[0] is Verdict.SAME
 
 
+def test_a_stream_that_was_recorded_in_part_is_answered_by_no_less() -> None:
+    one, two = array([1.0]), array([2.0])
+    cut = recorded(one, two, is_cut=True)
+    assert verdict(cut, reply(one, two, one))[0] is Verdict.SAME
+    assert verdict(cut, reply(one)) == (Verdict.DIFFERS, ("2 responses and more became 1",))
+    assert verdict(cut, reply()) == (Verdict.DIFFERS, ("2 responses and more became 0",))
+    texts = recorded(text("ab"), text("c"), is_cut=True)
+    assert verdict(texts, reply(text("abcd")))[0] is Verdict.SAME
+    assert verdict(texts, reply(text("a"), text("bcd"), text("e")))[0] is Verdict.SAME
+    assert verdict(texts, reply(text("ab")))[0] is Verdict.DIFFERS
+    assert verdict(texts, reply(text("a"), text("d"), text("e")))[0] is Verdict.DIFFERS
+
+
 def test_a_text_in_other_pieces_is_the_same_text() -> None:
     assert verdict(recorded(text("ab"), text("c")), reply(text("a"), text("bc")))[0] is Verdict.SAME
     assert verdict(recorded(text("ab"), text("c")), reply(text("abc")))[0] is Verdict.SAME
