@@ -21,7 +21,7 @@ _DESCRIPTION = """Sends the requests of a recording again, at their own pace or 
 v2 protocol, and compares its answers with the recorded ones or with those of a second server."""
 _EXIT_CODES = """exit codes:
   0  every request was sent, and no answer differs
-  1  answers differ, requests fail that did not, or not one could be sent
+  1  answers differ, requests fail that did not, or some could not be sent
   2  the command line or the file cannot be used
   3  no server answers, or it went away half way; what there is is reported
   130  Ctrl+C; what there is is reported"""

@@ -84,11 +84,13 @@ def shown_verdicts(document: Mapping[str, Any]) -> list[str]:
 def conclusions(document: Mapping[str, Any]) -> list[tuple[bool | None, str]]:
     """What is to be made of it, in sentences, each with whether it is good; None where it is neither."""
     verdicts = document["verdicts"]
-    silent, alone = verdicts["no answer"], verdicts["not compared"]
+    silent, alone, unsent = verdicts["no answer"], verdicts["not compared"], verdicts["not replayable"]
     bad = verdicts["differs"] + verdicts["fails now"] + verdicts["other error"]
     found: list[tuple[bool | None, str]] = []
     if silent:
         found.append((False, "1 request was not answered" if silent == 1 else f"{silent} requests were not answered"))
+    if unsent:
+        found.append((False, f"{unsent} {'request' if unsent == 1 else 'requests'} could not be sent"))
     if alone:
         found.append((None, f"{alone} {'answer' if alone == 1 else 'answers'} had none to be compared with"))
     if bad:

@@ -12,7 +12,9 @@ from trireme.tools.replay.comparison import Comparison, Verdict
 
 BAD = (Verdict.DIFFERS, Verdict.FAILS, Verdict.OTHER_ERROR)
 """Verdicts that one would want to know of before an upgrade."""
-_TELLING = (*BAD, Verdict.RECOVERED, Verdict.UNPLAYABLE, Verdict.UNANSWERED)
+_LESSER = (Verdict.RECOVERED, Verdict.UNPLAYABLE)
+"""Shown as examples where there is room beside the others."""
+_TELLING = (*BAD, *_LESSER, Verdict.UNANSWERED)
 _LATE_NS = 10_000_000
 """A request that is sent so long after its time says that this client, or the server, cannot keep the pace."""
 _MOST_ERRORS = 1000
@@ -91,8 +93,8 @@ class Results:
                 self._count_error(model, comparison.details[0])
             if timing is not None and verdict in (Verdict.SAME, Verdict.DIFFERS, Verdict.UNCOMPARED):
                 _time(result, timing)
-            if verdict in _TELLING and len(self.examples) < self._most_examples:
-                self.examples.append(Example(number, model, request_id, verdict, comparison.details))
+            if verdict in _TELLING:
+                self._show(Example(number, model, request_id, verdict, comparison.details))
 
     def count(self, *verdicts: Verdict) -> int:
         """Calls with one of these verdicts, while other threads add some."""
@@ -103,6 +105,15 @@ class Results:
     def bad_count(self) -> int:
         """Calls that are not answered as they were."""
         return self.count(*BAD)
+
+    def _show(self, example: Example) -> None:
+        """The first ones; a lesser one makes room for another."""
+        if len(self.examples) >= self._most_examples and example.verdict not in _LESSER:
+            lesser = [place for place, one in enumerate(self.examples) if one.verdict in _LESSER]
+            if lesser:
+                del self.examples[lesser[-1]]
+        if len(self.examples) < self._most_examples:
+            self.examples.append(example)
 
     def _note_late(self, late_ns: int) -> None:
         if late_ns > _LATE_NS:

@@ -45,8 +45,8 @@ class Replayed:
 
     @property
     def is_success(self) -> bool:
-        """Whether requests were sent, and what was planned was answered as it was."""
-        is_whole = not self.end_reason and self.results.sent_count > 0
+        """Whether all requests were sent, and what was planned was answered as it was."""
+        is_whole = not self.end_reason and self.results.sent_count > 0 and not self.results.count(Verdict.UNPLAYABLE)
         return is_whole and self.is_all_answered and not self.results.bad_count
 
 

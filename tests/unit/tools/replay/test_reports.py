@@ -53,6 +53,22 @@ def test_counts_latencies_and_examples() -> None:
     assert [example["request"] for example in found["examples"]] == [5, 6]
 
 
+def test_requests_that_were_not_sent_are_no_success_and_leave_room_for_what_differs() -> None:
+    results = Results(most_examples=2)
+    for number in (1, 2, 3):
+        results.add(number, "m", "", Comparison(Verdict.UNPLAYABLE, ("too large",)), None, None)
+    results.add(4, "m", "", Comparison(Verdict.SAME), None, None)
+    replayed = Replayed(results, 4, 1.0, "", False, ())
+    assert not replayed.is_success
+    found = document(results=results)
+    assert [example["request"] for example in found["examples"]] == [1, 2]
+    assert "3 requests could not be sent." in text_report(found, io.StringIO())
+    for number in (5, 6, 7):
+        results.add(number, "m", "", Comparison(Verdict.RECOVERED), None, None)
+        results.add(number + 10, "m", "", Comparison(Verdict.DIFFERS), None, None)
+    assert [example.number for example in results.examples] == [15, 16]
+
+
 def test_what_is_asked_in_place_of_what_is_recorded_is_in_every_report() -> None:
     asked = changes_text(ReplayOptions(renamed={"m": "<m2>"}, version="3"))
     assert asked == "m as <m2>, version 3"
@@ -103,7 +119,8 @@ def test_percentiles() -> None:
 def test_the_table_says_what_matters_last() -> None:
     text = text_report(document(), io.StringIO())
     assert text.endswith(
-        "1 request was sent late, by 20 ms at most: the pace could not be kept\n3 answers differ or fail."
+        "1 request was sent late, by 20 ms at most: the pace could not be kept\n"
+        "1 request could not be sent.\n3 answers differ or fail."
     )
     assert "warning: a warning" in text
     assert "request 5, m (id <id>): differs\n    1 became <b>2</b>" in text
