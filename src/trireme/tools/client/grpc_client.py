@@ -168,6 +168,8 @@ class GrpcClient:
                     connection.exchange(call)
                     while call.messages:
                         yield kind.FromString(call.messages.popleft())
+                if call.failure and call.end is None:  # before the connection is given back: nobody is to use it again
+                    raise ConnectionError(call.failure)
         except (OSError, ConnectionFault) as error:
             raise self._failure(error) from None
         except (DecodeError, MessageFault) as error:
@@ -184,7 +186,7 @@ class GrpcClient:
 
     def _judge(self, call: GrpcCall) -> None:
         if call.end is None or call.end.grpc_status is None:
-            raise self._failure(ConnectionError(call.failure or "the answer has no gRPC status"))
+            raise self._failure(ConnectionError("the answer has no gRPC status"))
         status = call.end.grpc_status
         if status != _OK:
             is_not_found = status in (_NOT_FOUND, _UNAVAILABLE)

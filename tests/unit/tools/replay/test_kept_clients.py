@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import socketserver
 
-from trireme.tools.replay.kept_clients import KeptConnection
+import pytest
+from meanwhile import serving
+
+from trireme.tools.client.errors import UnreachableError
+from trireme.tools.client.messages import InferCall
+from trireme.tools.perf.address import Address
+from trireme.tools.replay.kept_clients import KeptConnection, KeptGrpcClient
 
 
 class Connection:
@@ -96,3 +102,20 @@ def test_a_server_that_is_down_is_left_to_the_request(place: Place) -> None:
     with pytest.raises(ConnectionRefusedError):
         place.exchange()
     place.kept.close()
+
+
+def test_a_grpc_connection_that_the_server_has_closed_is_not_used_again() -> None:
+    accepted = []
+
+    class Closes(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            accepted.append(self.client_address)
+            self.request.recv(1 << 16)
+
+    with serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Closes)) as server:
+        client = KeptGrpcClient(Address("127.0.0.1", server.server_address[1]), (), None, 30.0)
+        for count in (1, 2):
+            with pytest.raises(UnreachableError):
+                client.infer(InferCall("m", "", ()))
+            assert len(accepted) == count
+        client.kept.close()
