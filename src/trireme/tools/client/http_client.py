@@ -25,6 +25,9 @@ _MOST_BYTES = 2 << 30
 _MOST_JSON_BYTES = 64 << 20
 """Of an answer about models, and of an error's."""
 _PIECE_BYTES = 1 << 20
+_NO_STREAM = "the server answered a decoupled model without a stream"
+_NO_INFER = "HTTP end point doesn't support models with decoupled transaction policy"
+"""How a server says that `infer` is not for a model's streams."""
 
 
 class HttpClient:
@@ -85,14 +88,16 @@ class HttpClient:
         return decode_answer(content, answered)
 
     def stream(self, call: InferCall) -> Iterator[InferAnswer]:
-        """Infer as a stream of events, and `generate_stream` of servers that do not have that."""
+        """Infer as a stream of events, and `generate_stream` of servers that refuse that, before anything came back."""
         path = _path(call.model, call.version)
         body, json_length = encode_call(call, is_binary_answer=False)
+        is_begun = False
         try:
             for event in self._events(f"{path}/infer", body, json_length):
+                is_begun = True
                 yield event_answer(event)
         except AnswerError as error:
-            if "decoupled" not in str(error):
+            if is_begun or not str(error).endswith((_NO_INFER, _NO_STREAM)):
                 raise
             for event in self._events(f"{path}/generate_stream", encode_flat(call), None):
                 yield decode_flat(event, call)
@@ -102,7 +107,7 @@ class HttpClient:
             response = self._ask(connection, "POST", path, body, json_length, _EVENTS)
             splitter = EventSplitter()
             if not response.headers.get("Content-Type", "").startswith(_EVENTS):
-                raise AnswerError("the server answered a decoupled model without a stream")
+                raise AnswerError(_NO_STREAM)
             while data := self._read_some(response):
                 yield from self._complete(splitter, data)
 

@@ -302,3 +302,44 @@ def test_a_length_of_the_document_that_is_none_is_told(length: str) -> None:
     with answering(head, b"{}") as client, pytest.raises(AnswerError, match="which is no number") as told:
         client.post("/v2/models/m/infer", b"")
     assert len(str(told.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "asked"),
+    [
+        (400, "application/json", b'{"error":"model my_decoupled failed"}', ["/infer"]),
+        (200, "text/event-stream", b'data: {"outputs":[]}\n\ndata: {"error":"my_decoupled broke"}\n\n', ["/infer"]),
+        (200, "text/event-stream", b'data: {"error":"my_decoupled broke"}\n\n', ["/infer"]),
+        (
+            400,
+            "application/json",
+            b'{"error":"HTTP end point doesn\'t support models with decoupled transaction policy"}',
+            ["/infer", "/generate_stream"],
+        ),
+        (200, "application/json", b"{}", ["/infer", "/generate_stream"]),
+    ],
+    ids=["a name", "behind an event", "an event", "a refusal", "no stream"],
+)
+def test_a_stream_is_asked_for_in_another_way_where_the_first_is_refused_alone(
+    status: int, kind: str, body: bytes, asked: list[str]
+) -> None:
+    paths = []
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            paths.append(self.path.removeprefix("/v2/models/my_decoupled"))
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as server:
+        client = connect(ConnectionOptions(f"127.0.0.1:{server.server_port}"))
+        with pytest.raises(AnswerError):
+            list(client.stream(InferCall("my_decoupled", "", ())))
+    assert paths == asked
