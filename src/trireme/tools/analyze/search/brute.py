@@ -58,9 +58,14 @@ def _is_flat(values: Sequence[float], patience: int) -> bool:
 
 def _is_too_slow(last: Sequence[Result], ranking: Ranking) -> bool:
     """Both passed an upper bound of a latency, which more load does not mend."""
-    bounds = [one for _, one in ranking.constraints() if one.most is not None and "latency" in one.tag]
+    bounds = [(name, one) for name, one in ranking.constraints() if one.most is not None and "latency" in one.tag]
     return bool(bounds) and all(
-        any(measured.metrics.get(one.tag, 0.0) > (one.most or 0.0) for measured in result.measured for one in bounds)
+        any(
+            measured.metrics.get(one.tag, 0.0) > (one.most or 0.0)
+            for measured in result.measured
+            for name, one in bounds
+            if name == measured.model
+        )
         for result in last
     )
 

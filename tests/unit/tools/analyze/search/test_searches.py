@@ -10,14 +10,14 @@ import pytest
 from played_server import AT_LENGTH_S, PlayedServer, ranking
 
 from trireme.tools.analyze.configuration.space import Axis, LoadChoice, Space, Tunable, doubled
-from trireme.tools.analyze.options import Constraint, SearchOptions
+from trireme.tools.analyze.options import Constraint, ModelOptions, SearchOptions, Wishes
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.search.brute import brute, sweep
 from trireme.tools.analyze.search.fit.search import _Search, can_fit, fit
 from trireme.tools.analyze.search.parzen import parzen, trial_count
 from trireme.tools.analyze.search.port import Rank
 from trireme.tools.analyze.search.quick import quick
-from trireme.tools.analyze.trial import Result, Trial
+from trireme.tools.analyze.trial import Measured, Result, Trial
 
 SPACE = Space(
     (
@@ -216,6 +216,22 @@ def test_a_series_ends_where_a_latency_is_passed() -> None:
     rank = ranking(Constraint("perf_latency_p99", most=15.0))
     settings = (("m", SPACE.tunables[0].settings()[0]),)
     assert len(sweep(SPACE, settings, 1, server.measure, rank)) == 3
+
+
+@pytest.mark.parametrize(("bounded", "count"), [("slow", 3), ("fast", 4)])
+def test_a_series_of_several_models_ends_by_the_bound_of_each(bounded: str, count: int) -> None:
+    def measure(trial: Trial, is_probe: bool = False, again: Rank | None = None) -> Result:
+        clients = trial.loads[0].concurrency
+        latencies = {"slow": 100.0 * clients, "fast": 1.0}
+        metrics = {
+            model: {"perf_throughput": float(clients), "perf_latency_p99": latencies[model]} for model in latencies
+        }
+        return Result(trial, tuple(Measured(model, one) for model, one in metrics.items()))
+
+    space = Space((), tuple(LoadChoice(model, (1,), doubled(1, 8)) for model in ("slow", "fast")))
+    wishes = Wishes(constraints=(Constraint("perf_latency_p99", most=150.0),))
+    models = [ModelOptions(model, wishes if model == bounded else Wishes()) for model in ("slow", "fast")]
+    assert len(sweep(space, (), 1, measure, Ranking(models))) == count
 
 
 def test_draws_are_bounded_by_the_share_of_the_space_and_by_numbers() -> None:
