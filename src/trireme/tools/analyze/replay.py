@@ -25,8 +25,7 @@ def summarize_again(given: Mapping[str, Any], verbosity: int) -> int:
             raise InputError(f"the checkpoint has nothing of a model '{name}'{_there(subjects)}")
     chosen = [subject for subject in subjects if not wanted or set(wanted) & set(subject.loaded)]
     report(chosen, output, values.text("model_repository"))
-    is_met = all(subject.best is not None and subject.best.is_satisfying for subject in chosen)
-    return 0 if is_met else UNMET
+    return 0 if all(subject.is_met for subject in chosen) else UNMET
 
 
 def report_again(given: Mapping[str, Any], verbosity: int) -> int:

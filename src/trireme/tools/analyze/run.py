@@ -266,8 +266,7 @@ class _Analysis:
             if not subject.ranked:
                 reason = next(iter(session.failures.values()), "nothing could be measured")
                 raise MeasurementError(f"model '{subject.title}' could not be measured: {reason}")
-        is_met = all(subject.best is not None and subject.best.is_satisfying for subject in subjects)
-        return 0 if is_met else UNMET
+        return 0 if all(subject.is_met for subject in subjects) else UNMET
 
     def _tell_interrupted(self) -> None:
         self._progress.tell(f"interrupted; the same command goes on from {self._checkpoint.newest() or 'the start'}")

@@ -17,8 +17,32 @@ _FAR = 2.0
 
 def cautions(subject: Subject) -> list[str]:
     """Sentences; none where nothing speaks against it."""
-    found = [*_changed_machine(subject), *_chance(subject), *_far_from_prediction(subject)]
+    found = [
+        *_unmeasured(subject),
+        *_changed_machine(subject),
+        *_unsettled(subject),
+        *_chance(subject),
+        *_far_from_prediction(subject),
+    ]
     return [f"Caution: {sentence}" for sentence in found]
+
+
+def _unmeasured(subject: Subject) -> list[str]:
+    return [
+        f"{tag} of {model} was not measured, and nothing is known of whether it keeps its bound."
+        for model, tag in subject.unmeasured
+    ]
+
+
+def _unsettled(subject: Subject) -> list[str]:
+    """A probe is one window, and settles nothing."""
+    best = subject.best
+    if best is None or best.best.is_probe or all(one.is_stable for one in best.best.measured):
+        return []
+    return [
+        f"the numbers of {subject.name_of(best.settings)} did not settle: its windows differ by more than they may. "
+        "Measure again when nothing else runs, or with a longer --measurement-interval."
+    ]
 
 
 def _changed_machine(subject: Subject) -> list[str]:

@@ -16,6 +16,7 @@ from trireme.tools.analyze.configuration.variant_config import (
     is_language_model,
     variant_config,
 )
+from trireme.tools.analyze.metrics import METRICS
 from trireme.tools.analyze.ranking import Ranked, Ranking, Settings
 from trireme.tools.analyze.trial import Setting, Trial
 
@@ -86,6 +87,25 @@ class Subject:
     def has(self, tag: str) -> bool:
         """Whether it was measured."""
         return any(tag in measured.metrics for one in self.ranked for measured in one.best.measured)
+
+    @cached_property
+    def unmeasured(self) -> list[tuple[str, str]]:
+        """Models and metrics that are to keep a bound, and of which no result says anything."""
+        seen = {
+            (measured.model, tag)
+            for one in self.ranked
+            for result in one.results
+            for measured in result.measured
+            for tag in measured.metrics
+        }
+        bounded = dict.fromkeys((model, one.tag) for model, one in self.ranking.constraints())
+        return [one for one in bounded if self.ranked and one not in seen]
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the best is known to keep all constraints; bounds of accelerators hold where none was seen."""
+        is_unknown = any(not METRICS[tag].is_of_device for _, tag in self.unmeasured)
+        return self.best is not None and self.best.is_satisfying and not is_unknown
 
     def name_of(self, settings: Settings) -> str:
         return ",".join(self.findings.variant_name(model, setting) for model, setting in settings)

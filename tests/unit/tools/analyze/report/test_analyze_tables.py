@@ -185,6 +185,31 @@ def test_where_nothing_is_good_enough_nobody_is_said_to_be_better_by_chance() ->
     assert cautions(subject(*alike, wishes=wishes)) == []
 
 
+def test_a_bound_of_what_was_not_measured_is_not_known_to_be_kept() -> None:
+    best = result(Setting(1, 8), 8, 50, 9, False)
+    for tag, is_met in (("time_to_first_token_p99", False), ("gpu_used_memory", True)):
+        about = subject(best, wishes=Wishes(constraints=(Constraint(tag, most=1.0),)))
+        assert about.is_met is is_met
+        assert cautions(about) == [
+            f"Caution: {tag} of m was not measured, and nothing is known of whether it keeps its bound."
+        ]
+    known = subject(best, wishes=Wishes(constraints=(Constraint("perf_latency_p99", most=10.0),)))
+    assert known.is_met
+    assert cautions(known) == []
+    assert not subject(best, wishes=Wishes(constraints=(Constraint("perf_latency_p99", most=1.0),))).is_met
+
+
+def test_numbers_of_the_best_that_did_not_settle_are_told() -> None:
+    best = result(Setting(1, 8), 8, 50, 9, False)
+    unsettled = replace(best, measured=(replace(best.measured[0], is_stable=False),))
+    (told,) = cautions(subject(unsettled))
+    assert told.startswith(
+        "Caution: the numbers of m_config_0 did not settle: its windows differ by more than they may."
+    )
+    assert cautions(subject(replace(unsettled, is_probe=True))) == []
+    assert cautions(subject(result(Setting(2, 8), 8, 90, 9, False), unsettled)) == []
+
+
 def test_names_in_tables_break_between_their_words() -> None:
     assert "<td>m_<wbr>config_<wbr>default</td>" in summary_page(usual(), [], [], "")
 
