@@ -56,3 +56,18 @@ def test_next_lines_are_asked_for_when_the_last_ones_have_come(page: Page, serve
         "})"
     )
     assert began == 1
+
+
+def test_first_hour_of_a_day_is_called_zero(page: Page, server: RunningServer) -> None:
+    script = "import('/console/static/parts/dom.js').then(({clock}) => [%s].map((at) => clock(at / 1000%s)))"
+    times = "new Date(2026, 0, 1, 0, 4, 5), new Date(2026, 0, 1, 23, 4, 5)"
+    assert page.run(script % (times, "")) == ["00:04:05", "23:04:05"]
+    assert page.run(script % (times, ", 'short'")) == ["00:04", "23:04"]
+
+
+def test_what_is_read_is_not_waited_for_without_end(page: Page, server: RunningServer) -> None:
+    page.run("(() => { const {timeout} = AbortSignal; AbortSignal.timeout = () => timeout.call(AbortSignal, 100); })()")
+    endless = (
+        "import('/console/static/parts/api.js').then(({get}) => get('/console/api/events')).catch(({name}) => name)"
+    )
+    assert page.run(endless) in ("TimeoutError", "AbortError")

@@ -124,6 +124,11 @@ LEGEND = """import('/console/static/parts/charts.js').then(async ({Chart}) => {
 })"""
 
 
+def test_legend_names_what_is_marked_in_the_chart_alone(page: Page, server: RunningServer) -> None:
+    words, _ = page.run((LEGEND % "rate").replace("times: [1, 2]", "times: [9001, 9002]").replace(".lastChild.", "."))
+    assert words.split() == ["p50", "0"]
+
+
 @pytest.mark.parametrize(("form", "word"), [("time", "\N{EN DASH}"), ("rate", "0")])
 def test_chart_of_no_request_has_no_time_of_one(page: Page, server: RunningServer, form: str, word: str) -> None:
     words, is_marked = page.run(LEGEND % form)

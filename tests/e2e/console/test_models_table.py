@@ -137,3 +137,14 @@ def test_page_that_the_browser_has_kept_is_live_again(page: Page, server: Runnin
     assert page.run("window.isKept"), "the browser has not kept the page"
     taken = page.run(LIVE % "live.takenAt")
     page.until(LIVE % f"live.takenAt > {taken}")
+
+
+def test_models_without_a_device_have_their_place_in_the_order(page: Page, server: RunningServer) -> None:
+    page.until("document.querySelectorAll('tbody tr').length > 5")
+    page.run("[...document.querySelectorAll('thead button')].find((one) => one.textContent === 'Device').click()")
+    page.until("!!document.querySelector('th[aria-sort] button') && !!document.querySelector('td[data-label=Device]')")
+    script = "[...document.querySelectorAll('tbody td[data-label=Device]')].map((cell) => cell.textContent)"
+    shown = page.run(script)
+    assert shown == sorted(shown)
+    assert {"", "cpu"} <= set(shown)
+    page.run("[...document.querySelectorAll('thead button')].find((one) => one.textContent === 'Model').click()")

@@ -142,6 +142,31 @@ def test_with_keys_the_page_asks_for_one(folder: Path, browser: Browser) -> None
         page.close()
 
 
+HURRY = """(() => {
+  window.lateCount = 0;
+  const {setTimeout} = window;
+  window.setTimeout = (act, ms, ...more) =>
+    setTimeout(ms === 6000 ? () => { window.lateCount += 1; act(); } : act, ms === 6000 ? 100 : ms, ...more);
+})()"""
+"""What the page takes for silence is over at once."""
+
+
+def test_key_may_be_typed_as_slowly_as_one_likes(folder: Path, browser: Browser) -> None:
+    key = new_key(folder, "slow", "--groups", "all")
+    with OpenServer(folder, "--api-keys=keys.toml") as server:
+        server.wait_until_listening()
+        page = browser.open("about:blank")
+        page._call("Page.addScriptToEvaluateOnNewDocument", source=HURRY)
+        page.go(console_of(server))
+        page.until_text("This server asks for an API key")
+        page.until("window.lateCount > 2")
+        assert "does not answer" not in page.text()
+        page.type("#key", key)
+        page.click("dialog button.main")
+        page.until_text("numbers")
+        page.close()
+
+
 def test_what_a_key_does_not_open_leaves_the_rest_of_the_page(folder: Path, browser: Browser) -> None:
     client = new_key(folder, "client", "--groups", "health,metadata,inference")
     watcher = new_key(folder, "watcher", "--groups", "statistics")

@@ -14,7 +14,7 @@ export const COLUMNS = [
 	{id: "name", label: "Model", sort: (row) => row.name.toLowerCase()},
 	{id: "state", label: "State", sort: (row) => stateOf(row)[1]},
 	{id: "instances", label: "Instances", n: true, kind: "fine", show: instances},
-	{id: "device", label: "Device", kind: "fine", show: some(String, "")},
+	{id: "device", label: "Device", kind: "fine", show: some(String, ""), sort: (row) => row.device || ""},
 	{id: "memory", label: "Memory", n: true, kind: "fine", show: some(bytes, "")},
 	{id: "rps", label: "Requests/s", n: true, show: rate, look: zero},
 	{id: "spark", label: "10 min", kind: "wide", sort: null},

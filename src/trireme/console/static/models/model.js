@@ -45,19 +45,19 @@ export async function modelView(main, [name, given = "newest", tab = "overview"]
 	const nav = h("nav.tabs", {label: "About this model"}, tabLinks(detail, version, tab));
 	replace(main, h("div.spread", h("div", path, title), actions), problem, head.notice, head.facts, nav, body);
 	const isThere = Object.hasOwn(VIEWS, tab) && tabsOf(detail)[tab];
-	const isForm = isThere && /^(try|chat)/.test(tab); // which stays as it is filled in
+	const isKept = isThere && /^(try|chat|requests|log)/.test(tab); // what is filled in, or being read
 	const tell = (node) =>
 		problem.isConnected ? replace(problem, node) : document.getElementById("main").prepend(node);
 	const done = (text) => {
 		announce(text);
-		if (isForm || !problem.isConnected) tell(h("p.notice", text));
+		if (isKept || !problem.isConnected) tell(h("p.notice", text));
 		if (!problem.isConnected) return;
-		if (isForm) change();
+		if (isKept) change();
 		else showAgain(modelLink(name, "", tab));
 	};
 	const control = () => replace(actions, controls(detail, actions, tell, done));
 	const change = async () => {
-		if (!isForm) return window.dispatchEvent(new Event("again"));
+		if (!isKept) return window.dispatchEvent(new Event("again"));
 		try {
 			Object.assign(detail, {serving: null}, await get(address));
 		} catch (error) {

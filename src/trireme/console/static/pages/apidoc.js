@@ -2,8 +2,6 @@
 import {button, h, note, replace, saveFile, search} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 
-const ORDER = ["inference", "openai", "metadata", "model-config", "statistics", "model-repository", "health"];
-const rank = ([tag]) => (ORDER.includes(tag) ? ORDER.indexOf(tag) : ORDER.length);
 let schemas; // by name
 
 export async function apiView(main) {
@@ -17,26 +15,21 @@ export async function apiView(main) {
 	replace(main, h("div.spread", head, h("div.row", filter, file)), body);
 
 	function draw() {
-		const groups = [...grouped(document, filter.value)].sort((left, right) => rank(left) - rank(right));
-		const nodes = (list) => list.map((entry) => operationNode(...entry));
-		const group = ([tag, list]) => h("section", h("h2", tag), h("div.sheet", nodes(list)));
-		replace(body, groups.map(group));
+		const paths = Object.entries(document.paths).filter(([path]) => path.includes(filter.value));
+		const group = ({name}) => {
+			const nodes = paths.flatMap(([path, item]) => operations(path, item, name));
+			return nodes.length > 0 && h("section", h("h2", name), h("div.sheet", nodes));
+		};
+		replace(body, document.tags.map(group));
 	}
 	draw();
 }
 
 const prose = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", part) : part));
 
-function grouped(document, wanted) {
-	const groups = new Map();
-	for (const [path, item] of Object.entries(document.paths)) {
-		if (!path.includes(wanted)) continue;
-		for (const [method, operation] of Object.entries(item)) {
-			const [tag] = operation.tags;
-			groups.set(tag, [...(groups.get(tag) || []), [path, method, operation]]);
-		}
-	}
-	return groups;
+function operations(path, item, tag) {
+	const wanted = Object.entries(item).filter(([, {tags}]) => tags[0] === tag);
+	return wanted.map(([method, operation]) => operationNode(path, method, operation));
 }
 
 function operationNode(path, method, operation) {

@@ -4,15 +4,18 @@ import {form, h, modal, note} from "./dom.js";
 let key = sessionStorage.getItem("trireme-key") || "";
 let asking = null;
 const ASCII = "\\s*[!-~]+\\s*"; // which a header can hold
+const MOST_MS = 30000; // of what is only read
 
 export const hasKey = () => key !== "";
+export const isAsking = () => asking !== null;
 
 export async function send(path, options = {}) {
 	for (;;) {
 		const used = key;
 		const headers = {...options.headers, ...(key && {Authorization: `Bearer ${key}`})};
-		const answer = await fetch(path, {...options, headers, cache: "no-store"}).catch((error) => {
-			throw error instanceof TypeError ? Object.assign(new Error("The server does not answer."), {isAway: 1}) : error;
+		const signal = options.signal || (options.method ? null : AbortSignal.timeout(MOST_MS));
+		const answer = await fetch(path, {...options, signal, headers, cache: "no-store"}).catch((error) => {
+			throw error.name === "AbortError" ? error : Object.assign(new Error("The server does not answer."), {isAway: 1});
 		});
 		if (answer.ok) return answer;
 		if (answer.status !== 401) throw await failure(answer);

@@ -101,14 +101,14 @@ export class Chart {
 		const place = (at, value) => [x(times[at]), y(value)];
 		const upright = (kind, at, ...inner) =>
 			s(`line.${kind}`, {x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM}, ...inner);
-		const recent = events.filter((event) => event.time_s >= from);
+		this.recent = events.filter((event) => event.time_s >= from);
 		this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
 		replace(
 			this.svg,
 			this.#grid(top, y),
 			hours(from, length, width < 420 ? 2 : 4, x),
 			this.isStacked ? areas(series, place) : lines(series, place),
-			recent.map((event) => upright("event", event.time_s, s("title", event.text))),
+			this.recent.map((event) => upright("event", event.time_s, s("title", event.text))),
 			this.cursor !== null && times.length > 0 && upright("cursor", times[this.cursor]),
 		);
 		this.#tell();
@@ -130,7 +130,7 @@ export class Chart {
 	}
 
 	#tell() {
-		const {times, series, events, eventName} = this.data;
+		const {times, series, eventName} = this.data;
 		const at = this.cursor ?? times.length - 1;
 		const word = ({values}) => (at < 0 || (this.format === time && !values[at]) ? "–" : this.format(values[at]));
 		this.svg.setAttribute("aria-label", `${this.title}: ${series.map((one) => `${one.name} ${word(one)}`).join(", ")}`);
@@ -139,7 +139,7 @@ export class Chart {
 			this.legend,
 			this.cursor !== null && times.length > 0 && h("span", clock(times[at])),
 			series.map(key),
-			events?.length > 0 && h("span", h("span.some-bad", "┃ "), eventName),
+			this.recent.length > 0 && h("span", h("span.some-bad", "┃ "), eventName),
 		);
 	}
 }
@@ -148,7 +148,7 @@ function hours(from, length, marks, x) {
 	return Array.from({length: marks + 1}, (_, mark) => {
 		const at = from + (length * mark) / marks;
 		const anchor = mark === marks ? "end" : mark ? "middle" : "start";
-		return s("text", {x: x(at), y: HEIGHT - 4, "text-anchor": anchor}, clock(at, false));
+		return s("text", {x: x(at), y: HEIGHT - 4, "text-anchor": anchor}, clock(at, "short"));
 	});
 }
 

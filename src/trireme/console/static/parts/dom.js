@@ -90,10 +90,9 @@ const isNone = (value) => isLeftOut(value) || Number.isNaN(value);
 export const known = (format) => (value) => (isNone(value) ? "–" : format(value));
 
 export const count = known((value) => {
-	const size = Math.abs(value);
-	if (size >= 1e9) return `${(value / 1e9).toFixed(2)} G`;
-	if (size >= 1e6) return `${(value / 1e6).toFixed(2)} M`;
-	if (size >= 1e5) return `${(value / 1e3).toFixed(0)} k`;
+	if (value >= 1e9) return `${(value / 1e9).toFixed(2)} G`;
+	if (value >= 1e6) return `${(value / 1e6).toFixed(2)} M`;
+	if (value >= 1e5) return `${(value / 1e3).toFixed(0)} k`;
 	return Math.round(value).toLocaleString("en");
 });
 
@@ -129,11 +128,8 @@ export function span(seconds) {
 	return joined(parts.slice(from, from + 2), " ") || "0 s";
 }
 
-export function clock(seconds, withSeconds = true) {
-	const second = withSeconds ? "2-digit" : undefined;
-	const parts = {hour: "2-digit", minute: "2-digit", second, hour12: false};
-	return new Date(seconds * 1000).toLocaleTimeString([], parts);
-}
+export const clock = (seconds, timeStyle = "medium") =>
+	new Date(seconds * 1000).toLocaleTimeString([], {timeStyle, hourCycle: "h23"});
 
 const LOOKS = {READY: "good", DEGRADED: "warn", LOADING: "busy", UNLOADING: "busy", UNAVAILABLE: "bad"};
 

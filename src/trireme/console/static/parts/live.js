@@ -1,5 +1,5 @@
 // The table of models as the server's event stream keeps it.
-import {events, send} from "./api.js";
+import {events, isAsking, send} from "./api.js";
 
 const SPARK = 60;
 const STEP_MS = 10000;
@@ -81,7 +81,7 @@ export async function follow() {
 		let timer;
 		const expect = () => {
 			clearTimeout(timer);
-			timer = setTimeout(() => own.abort(LATE), LATE_MS);
+			timer = setTimeout(() => (isAsking() ? expect() : own.abort(LATE)), LATE_MS);
 		};
 		expect();
 		try {

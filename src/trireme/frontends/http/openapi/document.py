@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trireme.frontends.http.openapi.operations import EVENTS, FORM, JSON, OCTETS, OPERATIONS, Operation
@@ -10,6 +10,8 @@ from trireme.frontends.http.openapi.paths import parameters, templates
 from trireme.frontends.http.openapi.schemas import SCHEMAS, ref
 from trireme.frontends.http.routing import Route
 
+_FIRST: Final = ("inference", "openai", "metadata", "model-config", "statistics", "model-repository", "health")
+"""What people look for, in this order; the other tags stand behind."""
 _VERSION: Final = "/versions/{version}"
 _PARAMETER_WORDS: Final = {
     "model": "The name of the model.",
@@ -40,6 +42,7 @@ def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
             "version": version,
             "description": "The protocol of KServe and Triton with its extensions, and the OpenAI API.",
         },
+        "tags": [{"name": tag} for tag in _tags(paths)],
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": SCHEMAS,
@@ -47,6 +50,11 @@ def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
         },
         "security": [{}, {"key": []}],
     }
+
+
+def _tags(paths: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    used = {tag for methods in paths.values() for described in methods.values() for tag in described["tags"]}
+    return [tag for tag in _FIRST if tag in used] + sorted(used.difference(_FIRST))
 
 
 def operation_of(method: str, template: str) -> Operation | None:

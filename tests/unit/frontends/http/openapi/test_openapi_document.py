@@ -87,3 +87,11 @@ def _values(value: Any) -> list[Any]:
     if isinstance(value, list):
         return [found for inner in value for found in _values(inner)]
     return [value]
+
+
+def test_tags_are_all_named_and_what_is_looked_for_most_stands_first(routes: list[Route]) -> None:
+    document = describe(routes, "1")
+    named = [tag["name"] for tag in document["tags"]]
+    operations = [operation for item in document["paths"].values() for operation in item.values()]
+    assert sorted(named) == sorted({tag for operation in operations for tag in operation["tags"]})
+    assert named[:2] == ["inference", "openai"]
