@@ -72,6 +72,7 @@ def create(
         limits=lambda: _limits(options, server, shared),
         flags=flag_states(options),
         grpc_port=options.grpc_port if options.allow_grpc else None,
+        grpc_has_tls=options.grpc_use_ssl,
         versions=_versions(),
     )
     return Console(server, metrics, probes, lines)

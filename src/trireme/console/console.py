@@ -32,7 +32,7 @@ class Console:
         self.probes = probes
         self.lines = lines
         self.sampler = Sampler(server, metrics, probes)
-        self._details = ModelDetails(server, metrics, self.sampler, probes.grpc_port)
+        self._details = ModelDetails(server, metrics, self.sampler, probes.grpc_port, probes.grpc_has_tls)
         self.broadcast = Broadcast(self.sampler, self.server_state)
         self._began_ns = monotonic_ns()
         self.started_s = time.time()

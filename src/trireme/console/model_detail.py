@@ -31,9 +31,15 @@ class ModelDetails:
     """Answers questions about one model at a time. Used on the event loop's thread, where nothing else is said."""
 
     def __init__(
-        self, server: InferenceServer, metrics: MetricsRegistry, sampler: Sampler, grpc_port: int | None = None
+        self,
+        server: InferenceServer,
+        metrics: MetricsRegistry,
+        sampler: Sampler,
+        grpc_port: int | None = None,
+        grpc_has_tls: bool = False,
     ) -> None:
         self._grpc_port = grpc_port
+        self._grpc_has_tls = grpc_has_tls
         self._server = server
         self._metrics = metrics
         self._sampler = sampler
@@ -60,6 +66,7 @@ class ModelDetails:
             "reason": self._server.registry.models.problem_of(name) or (life.reason or life.failure if life else ""),
             "can_control": self._server.registry.options.allows_control,
             "grpc_port": self._grpc_port,
+            "grpc_has_tls": self._grpc_has_tls,
             "ensembles": self._ensembles(name),
             "folder": str(record.loaded.folder) if record.loaded is not None else "",
             "history": {"times": history.times(), **columns},

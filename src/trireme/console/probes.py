@@ -66,5 +66,7 @@ class Probes:
     """All options, without secrets."""
     grpc_port: int | None = None
     """Where streams can be asked for with Triton's client; None where gRPC is switched off."""
+    grpc_has_tls: bool = False
+    """Whether they are asked for over TLS."""
     versions: Sequence[tuple[str, str]] = ()
     """What the server is made of: names and versions."""

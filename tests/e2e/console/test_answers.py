@@ -158,3 +158,33 @@ def test_very_long_text_is_cut_until_somebody_wants_all_of_it(page: Page, server
     (text,) = shown(page, output, "pre")
     assert len(text) == 100_000
     assert shown(page, output, "summary") == ["3900000 more letters"]
+
+
+EDGES = """import('/console/static/trying/pictures.js').then(async ({overlay}) => {
+  const canvas = new OffscreenCanvas(480, 480);
+  canvas.getContext('2d');
+  const address = URL.createObjectURL(await canvas.convertToBlob());
+  const box = {datatype: %s, values: %s};
+  const node = overlay(address, box, null, {});
+  const [image, drawn] = node.children;
+  await image.decode();
+  while (!drawn.width || drawn.width === 300) await new Promise((go) => setTimeout(go, 20));
+  URL.revokeObjectURL(address);
+  const {data} = drawn.getContext('2d').getImageData(0, 0, 480, 480);
+  return [[240, 400], [1, 1], [240, 1]].map(([x, y]) => data[4 * (480 * y + x) + 3] > 0);
+})"""
+
+
+@pytest.mark.parametrize(
+    ("datatype", "values", "places"),
+    [
+        ("FP32", "[0.5, 0.5, 1.02, 1.02]", [True, False, False]),  # it reaches over the edge
+        ("FP32", "[0.5, 0.5, 0.9, 0.9, 240, 240, 300, 470]", [True, True, False]),  # pixels, one box of which is small
+        ("INT32", "[0, 0, 4, 1]", [False, True, False]),
+        ("INT32", "[0, 0, 1, 1]", [False, True, False]),
+    ],
+)
+def test_boxes_are_shares_of_the_image_or_pixels_all_of_them(
+    page: Page, server: RunningServer, datatype: str, values: str, places: list[bool]
+) -> None:
+    assert page.run(EDGES % (json.dumps(datatype), values)) == places

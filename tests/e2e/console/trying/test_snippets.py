@@ -107,7 +107,7 @@ def test_javascript_prints_all_of_the_answer(page: Page, server: RunningServer, 
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["pixels", "sound", "halves", "list"])
+@pytest.mark.parametrize("kind", ["pixels", "sound", "halves", "list", "letters"])
 def test_snippet_sends_values_that_are_not_written_down(
     page: Page, server: RunningServer, tmp_path: Path, kind: str, way: str
 ) -> None:
@@ -115,7 +115,7 @@ def test_snippet_sends_values_that_are_not_written_down(
     send(page)
     page.until_text("Where the time went")
     page.run("document.querySelector('.snippets').open = true")
-    save_body(page, server, tmp_path, "request.json" if kind == "list" else "request.bin")
+    save_body(page, server, tmp_path, "request.json" if kind in ("list", "letters") else "request.bin")
     said = run_in(tmp_path, snippet(page, way), way)
     if kind == "halves" and way in ("curl", "JavaScript"):
         said = str(np.frombuffer((tmp_path / "answer.bin").read_bytes()[-6:], np.float16))
@@ -130,6 +130,10 @@ def fill_in(page: Page, server: RunningServer, tmp_path: Path, kind: str) -> lis
         set_field(page, "[aria-label='How to give IN']", "json")
         page.type("[aria-label='IN as JSON']", json.dumps(list(range(4000, 4100))))
         return ["4001", "4100"]
+    if kind == "letters":  # more than a shell takes in one argument
+        open_form(page, server, "echo")
+        set_field(page, "[aria-label=TEXT]", "word " * 30_000 + "and the last")
+        return ["word word", "and the last"]
     if kind == "halves":
         open_form(page, server, "halves")
         set_field(page, "[aria-label='IN value 1']", "-1.5")

@@ -55,6 +55,8 @@ def test_picture_for_a_model_that_answers_in_halves(page: Page, server: RunningS
         ("numbers", "[1.5]", "IN: 1.5 is no whole number."),
         ("longs", "[1, -9223372036854775809]", "IN: -9223372036854775809 is not between"),
         ("halves", "[1, 1e400, 2]", "IN: Infinity is no number."),
+        ("halves", "[1, 65520, 2]", "IN: 65520 is not between -65504 and 65504, as FP16 is."),
+        ("brain_floats", "[1, 3.4e38, 2]", "IN: 3.4e+38 is not between"),
     ],
 )
 def test_number_that_does_not_fit_is_refused_in_json_too(
@@ -110,3 +112,41 @@ def test_both_channels_of_a_sound_are_heard(page: Page, server: RunningServer, t
     page.until("!!document.querySelector('[data-output=loudest] td')")
     loudest = float(page.run("document.querySelector('[data-output=loudest] td').textContent"))
     assert loudest == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "most"),
+    [("FP16", "65504"), ("BF16", "3.3895313892515355e38"), ("FP32", "3.4028234663852886e38"), ("FP64", "1.7e308")],
+)
+def test_largest_number_of_a_type_is_taken(page: Page, server: RunningServer, datatype: str, most: str) -> None:
+    script = (
+        "import('/console/static/trying/written.js').then(({fitting}) =>"
+        f" [{most}, -{most}, 1.01 * {most}, -1.01 * {most}, 10n ** 400n].map((value) => {{"
+        f" try {{ return fitting({{name: 'N', datatype: '{datatype}'}}, value) === value; }}"
+        " catch { return 'refused'; } }))"
+    )
+    beyond = [True, True] if datatype == "FP64" else ["refused", "refused"]
+    assert page.run(script) == [True, True, *beyond, "refused"]
+
+
+TWO_FILES = """import('/console/static/trying/files.js').then(({FILE_WAYS}) => {
+  let image = '';
+  const picked = (address) => (image = address);
+  const [one, other] = ['a', 'b'].map((name) => FILE_WAYS.file({name, dims: [1]}, {max_batch_size: 0}, picked));
+  const give = (way, ...files) => {
+    const given = new DataTransfer();
+    for (const file of files) given.items.add(file);
+    const input = way.node.querySelector('input');
+    input.files = given.files;
+    input.dispatchEvent(new Event('change'));
+    return image.slice(0, 5);
+  };
+  const [picture, text] = ['image/png', 'text/plain'].map((type) => new File(['x'], 'f', {type}));
+  const seen = [give(one, picture), give(other, text), give(other), (other.stop(), image.slice(0, 5)), give(one)];
+  one.stop();
+  return seen;
+})"""
+
+
+def test_image_of_one_field_stays_when_another_gets_a_file(page: Page, server: RunningServer) -> None:
+    assert page.run(TWO_FILES) == ["blob:", "blob:", "blob:", "blob:", ""]

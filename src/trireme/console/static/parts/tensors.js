@@ -5,6 +5,7 @@ const ARRAYS = {
 	FP32: Float32Array, FP64: Float64Array,
 };
 
+// Digits behind the point, and the least power of two.
 export const HALVES = {FP16: [10, -14], BF16: [7, -126]};
 
 export const sizeOf = (shape) => shape.reduce((product, size) => product * size, 1);

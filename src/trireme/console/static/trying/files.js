@@ -73,16 +73,18 @@ function samples(input, serving) {
 function filePicker(name, accept, picked) {
 	const preview = h("div");
 	let address = "";
+	let isPicked = false;
 	const stop = () => {
 		if (address) URL.revokeObjectURL(address);
+		if (isPicked) picked("");
 		address = "";
-		picked("");
 	};
 	const show = () => {
 		stop();
 		const [chosen] = input.files;
 		if (chosen) address = URL.createObjectURL(chosen);
-		if (chosen?.type.startsWith("image/")) picked(address);
+		isPicked = Boolean(chosen?.type.startsWith("image/"));
+		if (isPicked) picked(address);
 		replace(preview, chosen && previewOf(chosen, address));
 	};
 	const input = h("input", {type: "file", accept, label: `File for ${name}`, onchange: show});

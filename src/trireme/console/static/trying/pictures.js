@@ -60,10 +60,12 @@ function drawBoxes(brush, box, named, canvas, zoom) {
 	const unit = Math.max(1, canvas.width / 500);
 	brush.lineWidth = 4 * unit;
 	brush.font = `bold ${20 * unit}px system-ui, sans-serif`;
-	for (let at = 0; at * 4 < box.values.length; at += 1) {
-		const corners = Array.from(box.values.slice(4 * at, 4 * at + 4), Number);
-		const [wide, high] = Math.max(...corners) <= 1 ? [canvas.width, canvas.height] : [zoom, zoom];
-		const [left, top, right, bottom] = corners.map((value, index) => value * (index % 2 ? high : wide));
+	// shares of the image may reach over its edge
+	const isShare = !box.datatype.includes("INT") && box.values.every((value) => value <= 1.5);
+	const [wide, high] = isShare ? [canvas.width, canvas.height] : [zoom, zoom];
+	const places = Array.from(box.values, (value, at) => Number(value) * (at % 2 ? high : wide));
+	for (let at = 0; at * 4 < places.length; at += 1) {
+		const [left, top, right, bottom] = places.slice(4 * at);
 		brush.strokeStyle = brush.fillStyle = COLORS[at % COLORS.length];
 		brush.strokeRect(left, top, right - left, bottom - top);
 		brush.fillText(wordsOf(named, at), left + 3 * unit, Math.max(20 * unit, top - 6 * unit));

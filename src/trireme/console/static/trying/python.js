@@ -21,6 +21,7 @@ export function python(value) {
 export function tritonclient(detail, inputs, parameters, isStream, isPlain, saved) {
 	const kind = isStream ? "grpc" : "http";
 	const port = isStream ? `${location.hostname}:${detail.grpc_port || 8001}` : location.host;
+	const tls = (isStream ? detail.grpc_has_tls : location.protocol === "https:") ? ", ssl=True" : "";
 	const key = hasKey() ? `, headers={"authorization": "Bearer " + ${KEY}}` : "";
 	const options = Object.entries(parameters).map(([name, value]) => `${name}=${python(value)}`); // of a sequence
 	const version = detail.versions.length > 1 ? [`model_version=${python(String(detail.version))}`] : [];
@@ -36,7 +37,7 @@ export function tritonclient(detail, inputs, parameters, isStream, isPlain, save
 		"import numpy as np",
 		`import tritonclient.${kind} as ${kind}`,
 		"",
-		`client = ${kind}.InferenceServerClient(${python(port)})`,
+		`client = ${kind}.InferenceServerClient(${python(port)}${tls})`,
 		read.length > 0 && `request = open(${python(saved.name)}, "rb").read()`,
 		hasLists && `head = json.loads(request[:${saved.headBytes}])`,
 		"inputs = []",

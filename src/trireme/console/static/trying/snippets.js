@@ -1,17 +1,19 @@
 // The same request as a command and as programs, to be copied.
 import {button, choice, copyButton, h, modelPath, note, replace, saveFile} from "../parts/dom.js";
 import {hasKey} from "../parts/api.js";
-import {HALVES, encodeRequest} from "../parts/tensors.js";
+import {HALVES, encodeRequest, writeJson} from "../parts/tensors.js";
 import {KEY, program, python, requests, tritonclient} from "./python.js";
 import {formFields, isBroken} from "./requests.js";
 
 const MOST_VALUES = 64;
+const MOST_BYTES = 32000; // a shell takes four times as much, which quotes may become
 const ANSWER = "answer.bin"; // where an answer goes that is not for JSON
 const text = JSON.stringify;
 const quoted = (words) => `'${words.replaceAll("'", "'\\''")}'`;
 const keyFlag = () => (hasKey() ? ' -H "Authorization: Bearer $KEY"' : "");
 
-const isPlain = ({data}) => Array.isArray(data) && data.length <= MOST_VALUES;
+const isPlain = ({data}) =>
+	Array.isArray(data) && data.length <= MOST_VALUES && writeJson(data).length < MOST_BYTES;
 const isWritten = (input) => isPlain(input) && !HALVES[input.datatype];
 const isSingle = (input) => isWritten(input) && input.data.length === 1;
 
@@ -34,7 +36,7 @@ function bodyOf(inputs, given, isRaw) {
 	const isNamed = inputs.some((input) => input.file) && inputs.every((input) => input.file || isSingle(input));
 	if (isPicture || (isNamed && !Object.keys(given).length)) return {form: formFields(inputs, given, isRaw)};
 	const {body, headers} = encodeRequest(inputs, given, isRaw);
-	if (inputs.every(isWritten)) return {json: new TextDecoder().decode(body)};
+	if (inputs.every(isWritten) && body.length < MOST_BYTES) return {json: new TextDecoder().decode(body)};
 	const headBytes = Number(headers["Inference-Header-Content-Length"] || 0);
 	const name = headBytes ? "request.bin" : "request.json";
 	return {saved: {name, body, headers, headBytes: headBytes || body.length}};
@@ -90,11 +92,10 @@ const OPENAI = ["max_tokens", "temperature", "top_p", "seed", "stop", "n", "pres
 export function chatSnippets(model, request) {
 	const address = `${location.origin}/v1/chat/completions`;
 	const json = text(request);
-	return snippetBox({
-		curl: `curl -N${keyFlag()} ${quoted(address)} -d ${quoted(json)}`,
-		"Python, openai": openai(model, request),
-		JavaScript: script(address, {json}, true),
-	});
+	const saved = {name: "request.json", body: json, headers: {"Content-Type": "application/json"}};
+	const sent = json.length < MOST_BYTES ? {json} : {saved};
+	const texts = {curl: curl(address, sent, true), "Python, openai": openai(model, request)};
+	return snippetBox({...texts, JavaScript: script(address, sent, true)}, sent.saved);
 }
 
 function openai(model, {model: _, messages, stream, stream_options: options, ...rest}) {

@@ -1,8 +1,9 @@
 // Inputs that are written: text, JSON, numbers in a grid.
 import {h, note, numberField, replace, tick} from "../parts/dom.js";
-import {batched, parseJson, sizeOf, writeJson} from "../parts/tensors.js";
+import {HALVES, batched, parseJson, sizeOf, writeJson} from "../parts/tensors.js";
 
 export const MOST_CELLS = 400;
+const FLOATS = {...HALVES, FP32: [23, -126], FP64: [52, -1022]};
 
 export const WRITTEN_WAYS = {text, json, grid};
 
@@ -68,19 +69,21 @@ export function valueOf({type, checked, value}) {
 }
 
 function rangeOf(datatype) {
-	const [, sign, digits] = /^(U?)INT(\d+)$/.exec(datatype) || [];
-	if (!digits) return null;
-	const size = 2n ** BigInt(sign ? digits : digits - 1);
-	return {min: sign ? 0n : -size, max: size - 1n};
+	const [, sign, bits] = /^(U?)INT(\d+)$/.exec(datatype) || [];
+	const size = 2n ** BigInt(bits ? bits - !sign : 0);
+	if (bits) return {min: sign ? 0n : -size, max: size - 1n, isWhole: true};
+	const [digits, least] = FLOATS[datatype];
+	const max = (2 - 2 ** -digits) * 2 ** (1 - least);
+	return {min: -max, max};
 }
 
 export function fitting({name, datatype}, value) {
 	if (/BOOL|BYTES/.test(datatype)) return value;
-	const range = rangeOf(datatype);
-	const isNumber = typeof value === "bigint" || (range ? Number.isInteger(value) : Number.isFinite(value));
-	if (!isNumber) throw new Error(`${name}: ${writeJson(value)} is no ${range ? "whole number" : "number"}.`);
-	if (range && (value < range.min || value > range.max))
-		throw new Error(`${name}: ${value} is not between ${range.min} and ${range.max}, as ${datatype} is.`);
+	const {min, max, isWhole} = rangeOf(datatype);
+	const isNumber = typeof value === "bigint" || (isWhole ? Number.isInteger(value) : Number.isFinite(value));
+	if (!isNumber) throw new Error(`${name}: ${writeJson(value)} is no ${isWhole ? "whole number" : "number"}.`);
+	if (value < min || value > max)
+		throw new Error(`${name}: ${value} is not between ${min} and ${max}, as ${datatype} is.`);
 	return value;
 }
 
