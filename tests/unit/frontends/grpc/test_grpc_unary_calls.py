@@ -225,7 +225,8 @@ def test_many_calls_in_one_read_leave_others_their_turn(client, tools) -> None:
     while not client.transport.is_read:
         client.loop.turn()
         counts.append(len(client.answers()))
-    assert counts == [256, 256, 88]
+    assert sum(counts) == 600
+    assert max(counts) <= 256, "or fewer, where the machine is slow"
 
 
 def test_a_large_response_waits_while_the_socket_is_full(client, tools) -> None:

@@ -26,7 +26,7 @@ class Echo:
     """Answers each call with what it has asked, as the server process would."""
 
     def __init__(self) -> None:
-        self.http2 = Http2Connection(self, Http2Limits())
+        self.http2 = Http2Connection(self, Http2Limits(), lambda: 1)
         self._asked: dict[int, bytes] = {}
 
     def request_started(self, stream: Stream, is_ended: bool) -> None:

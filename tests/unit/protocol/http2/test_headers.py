@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hpack import Decoder, Encoder
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trireme.protocol.http2.headers import HeaderBlockDecoder, encode_block, read_request_headers
+from trireme.protocol.http2.headers import MAX_HEADER_FIELDS, HeaderBlockDecoder, encode_block, read_request_headers
 from trireme.protocol.http2.wire import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
 
 REQUEST = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"h")]
@@ -69,6 +69,44 @@ def test_an_oversized_header_list_is_refused() -> None:
     with pytest.raises(ConnectionFault) as caught:
         decoder.decode(encode_block([*REQUEST, (b"x", b"y" * 1000)]))
     assert caught.value.code == ENHANCE_YOUR_CALM
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [b"\x82", b"\xbe", b"\x0f\x01\x01v", b"\x00\x01n\x01v", b"\x10\x01n\x00", b"\x40\x01n\x01v", b"\x20"],
+    ids=["static", "dynamic", "named by index", "literal", "never indexed", "indexed", "table size"],
+)
+def test_a_block_of_many_small_fields_is_refused_before_it_is_decoded(
+    unit: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = HeaderBlockDecoder(lambda fields: len(fields), 65536)
+    decoder.decode(b"\x40\x01a\x01b")
+    assert decoder.decode(unit * MAX_HEADER_FIELDS) == (0 if unit == b"\x20" else MAX_HEADER_FIELDS)
+    monkeypatch.setattr(Decoder, "decode", None)
+    with pytest.raises(ConnectionFault, match="too many fields") as caught:
+        decoder.decode(unit * (MAX_HEADER_FIELDS + 1))
+    assert caught.value.code == ENHANCE_YOUR_CALM
+
+
+@given(st.lists(st.tuples(st.text("ab", min_size=1, max_size=300), st.text("cD\1", max_size=3000)), max_size=300))
+@settings(max_examples=30, deadline=None)
+def test_fields_are_counted_as_the_decoder_finds_them(fields: list[tuple[str, str]]) -> None:
+    block = Encoder().encode(fields)
+    decoder = HeaderBlockDecoder(lambda fields: len(fields), 10**6)
+    if len(fields) > MAX_HEADER_FIELDS and len(block) > MAX_HEADER_FIELDS:
+        with pytest.raises(ConnectionFault, match="too many fields"):
+            decoder.decode(block)
+    else:
+        assert decoder.decode(block) == len(fields)
+
+
+@pytest.mark.parametrize(
+    "block", [b"\xff" + b"\xff" * 9000, b"\x00\x7f" + b"\x80" * 9000, b"\x00\x7f\xff\xff" + b"a" * 300]
+)
+def test_numbers_without_an_end_and_strings_beyond_the_block_cannot_be_decoded(block: bytes) -> None:
+    with pytest.raises(ConnectionFault) as caught:
+        HeaderBlockDecoder(read_request_headers, 65536).decode(block)
+    assert caught.value.code == COMPRESSION_ERROR
 
 
 @given(st.binary(max_size=60))

@@ -4,13 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trireme.core.elements import Buffer
 from trireme.protocol.http2 import wire
 from trireme.protocol.http2.connection import Http2Connection
 from trireme.protocol.http2.frame_reader import FRAMES_PER_TURN
+from trireme.protocol.http2.headers import encode_block
 from trireme.protocol.http2.limits import Http2Limits
+from trireme.protocol.http2.stream import Stream
+
+
+class SlowSink:
+    """Takes some milliseconds for everything, by a clock of its own."""
+
+    def __init__(self, milliseconds: int) -> None:
+        self.now_ns = 1
+        self.count = 0
+        self._step_ns = milliseconds * 1_000_000
+
+    def request_started(self, stream: Stream, is_ended: bool) -> None:
+        self.now_ns += self._step_ns
+        self.count += 1
+
+    def data_arrived(self, stream: Stream, data: Buffer, is_ended: bool) -> None:
+        self.request_started(stream, is_ended)
+
+    def stream_reset(self, stream: Stream) -> None:
+        raise AssertionError
+
+    def ping_arrived(self) -> None:
+        raise AssertionError
+
+    ping_answered = ping_arrived
+
+
+def request(stream_id: int, value: bytes = b"") -> bytes:
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a"), (b"x", value)]
+    return wire.frame(wire.HEADERS, wire.END_HEADERS, stream_id, encode_block(fields))
 
 
 class Nobody:
@@ -53,6 +86,39 @@ def test_settings_take_a_larger_part_of_a_turn() -> None:
     assert b"".join(machine.outbound.pieces).count(b"\4\1\0\0\0\0") == 20
 
 
+@pytest.mark.parametrize("is_data", [False, True], ids=["requests", "messages"])
+def test_a_turn_ends_with_its_time_whatever_the_frames_are(is_data: bool) -> None:
+    sink = SlowSink(3)
+    machine = Http2Connection(sink, Http2Limits(), lambda: sink.now_ns)
+    machine.receive(wire.PREFACE + b"\0\0\0\4\0\0\0\0\0" + request(1))
+    if is_data:
+        frames = [wire.frame(wire.DATA, 0, 1, b"%d" % n) for n in range(200)]
+    else:
+        frames = [request(2 * n + 3) for n in range(200)]
+    sink.count = turns = 0
+    machine.receive(b"".join(frames) + b"\0\0\1")  # and the beginning of a frame
+    assert sink.count <= 32, "one looks at the clock every 16 frames"
+    while machine.has_backlog:
+        machine.receive(b"")
+        turns += 1
+        assert sink.count <= 32 * (turns + 1)
+    assert sink.count == 200
+
+
+def test_large_heads_are_looked_at_one_by_one() -> None:
+    sink = SlowSink(10)
+    machine = Http2Connection(sink, Http2Limits(), lambda: sink.now_ns)
+    machine.receive(wire.PREFACE + b"\0\0\0\4\0\0\0\0\0")
+    machine.receive(b"".join(request(2 * n + 1, b"v" * 3000) for n in range(60)))
+    turns = 0
+    assert sink.count <= 5
+    while machine.has_backlog:
+        machine.receive(b"")
+        turns += 1
+        assert sink.count <= 5 * (turns + 1)
+    assert sink.count == 60
+
+
 def test_a_connection_that_ends_has_no_backlog() -> None:
     machine = greeted()
     machine.receive(wire.ping_frame(b"12345678", False) * (FRAMES_PER_TURN + 1))
@@ -61,7 +127,7 @@ def test_a_connection_that_ends_has_no_backlog() -> None:
 
 
 def greeted() -> Http2Connection:
-    machine = Http2Connection(Nobody(), Http2Limits())
+    machine = Http2Connection(Nobody(), Http2Limits(), lambda: 1)
     machine.receive(wire.PREFACE + b"\0\0\0\4\0\0\0\0\0")
     pongs(machine)
     return machine

@@ -44,7 +44,7 @@ class Echo:
     """A server that sends every body back."""
 
     def __init__(self) -> None:
-        self.connection = Http2Connection(self, Http2Limits())
+        self.connection = Http2Connection(self, Http2Limits(), lambda: 1)
         self.received: dict[int, bytes] = {}
         self.fields: list[dict[bytes, bytes]] = []
         self.methods: list[bytes] = []
