@@ -94,13 +94,16 @@ class LaneInferCall(UnaryCall):
         self._call = 0
 
     def receive(self, data: Buffer, is_ended: bool) -> None:
-        """A message that is not to be read here is passed on from its first bytes on."""
+        """A message that is not to be read here is passed on from its first bytes on, and so is one that would have to
+        be kept until all of it has come, unless it is too small to count."""
         if self._assembler is None:
             size = int.from_bytes(data[:PREFIX_BYTES], "big")  # with the mark of compression in front, beyond all sizes
-            if size > _MAX_MESSAGE_BYTES or len(data) < PREFIX_BYTES:
+            is_small = size <= CHARGED_FROM_BYTES - PREFIX_BYTES
+            is_whole = is_ended and size == len(data) - PREFIX_BYTES
+            if size > _MAX_MESSAGE_BYTES or len(data) < PREFIX_BYTES or not (is_small or is_whole):
                 self._pass_on(data, is_ended)
                 return
-            if is_ended and size == len(data) - PREFIX_BYTES and size <= CHARGED_FROM_BYTES - PREFIX_BYTES:
+            if is_small and is_whole:
                 self._begin(data[PREFIX_BYTES:])
                 return
         UnaryCall.receive(self, data, is_ended)

@@ -24,12 +24,14 @@ from trireme.protocol.http2.stream import Stream
 
 _STREAM_WINDOW_BYTES: Final = 8 << 20
 _CONNECTION_WINDOW_BYTES: Final = 1 << 30
+_FRAME_BYTES: Final = 1 << 18
+"""Of the server process's frames: they come in pieces of this size at most, and are put together again."""
 _GREETING: Final = (
     wire.PREFACE
     + wire.settings_frame(
         (
             (wire.SETTING_INITIAL_WINDOW_SIZE, _STREAM_WINDOW_BYTES),
-            (wire.SETTING_MAX_FRAME_SIZE, wire.LARGEST_FRAME_SIZE),
+            (wire.SETTING_MAX_FRAME_SIZE, _FRAME_BYTES),
         )
     )
     + wire.window_update_frame(0, _CONNECTION_WINDOW_BYTES - wire.DEFAULT_WINDOW)
@@ -51,6 +53,7 @@ class Upstream:
         self._sending: dict[int, Stream] = {}  # whose requests are not all there
         self.outbound = Outbound(self._sending)
         self.calls: dict[int, PassedCall] = {}
+        self._answered: dict[int, PassedCall] = {}  # of whose windows some is taken
         self._next_id = 1
         """Of a call's stream. They grow in the order in which calls are passed on, which is not that of the client."""
         self._partial = b""
@@ -128,10 +131,14 @@ class Upstream:
 
     def open_windows(self) -> None:
         """Lets the server process send more on calls whose answers the client has taken."""
-        for call in self.calls.values():
-            if call.taken_bytes and not call.stream.queued_bytes:
-                self.outbound.pieces.append(wire.window_update_frame(call.own_id, call.taken_bytes))
-                call.taken_bytes = 0
+        if self._answered:
+            for own_id, call in list(self._answered.items()):
+                if own_id not in self.calls:
+                    del self._answered[own_id]
+                elif not call.stream.queued_bytes:
+                    del self._answered[own_id]
+                    self.outbound.pieces.append(wire.window_update_frame(own_id, call.taken_bytes))
+                    call.taken_bytes = 0
         if self._taken_bytes > _CONNECTION_WINDOW_BYTES >> 1:
             self.outbound.pieces.append(wire.window_update_frame(0, self._taken_bytes))
             self._taken_bytes = 0
@@ -150,6 +157,7 @@ class Upstream:
             call = self.calls.get(stream_id)
             if call is not None:
                 call.answered(payload)
+                self._answered[stream_id] = call
                 if call.taken_bytes > _STREAM_WINDOW_BYTES >> 2:
                     self.open_windows()
         elif kind == wire.HEADERS:
