@@ -12,7 +12,8 @@ from trireme.core.errors import UnavailableError
 CHARGED_FROM_BYTES: Final = 4096
 """Smaller requests are not counted: they are bounded by the number of connections and calls."""
 LARGE_ANSWER_BYTES: Final = 1 << 20
-"""Larger answers are refused where there is no room for them."""
+"""Larger answers are refused where there is no room for them; over gRPC smaller ones, too, once their client does not
+read or there is no room at all."""
 _WAIT_S: Final = 2.0
 _POLL_S: Final = 0.05
 _TURN_S: Final = 0.02
@@ -38,6 +39,7 @@ class InflightBytes:
         "_line",
         "_peak_bytes",
         "connection_limit_bytes",
+        "is_full",
         "limit_bytes",
         "used_bytes",
         "waiting_bytes",
@@ -47,6 +49,8 @@ class InflightBytes:
         self.limit_bytes = limit_bytes
         self.connection_limit_bytes = connection_limit_bytes
         self.used_bytes = 0
+        self.is_full = False
+        """Whether that is more than the limit."""
         self.waiting_bytes = 0
         """Of these, what those in the line hold."""
         self._line: dict[Waiter, None] = {}  # in the order in which they came, and have to be refused
@@ -62,6 +66,7 @@ class InflightBytes:
     def add(self, size_bytes: int) -> None:
         """So much more, or less, is there."""
         self.used_bytes += size_bytes
+        self.is_full = self.used_bytes > self.limit_bytes
         if self.used_bytes > self._peak_bytes:
             self._peak_bytes = self.used_bytes
         if size_bytes < 0 and self._line:
@@ -190,6 +195,15 @@ class ConnectionBytes:
             advice = _SEND_LESS if own > limit else "Try again later"
             return _sentence("the server", used, limit, "max-inflight-bytes", advice)
         return ""
+
+    def excess_of_answer(self, size_bytes: int, unsent_bytes: int) -> str:
+        """The same for an answer, beside others that wait to be read and may not all be counted yet. One that is too
+        small to be counted, as those about health are, is only held against its own connection."""
+        more_bytes = size_bytes + max(0, unsent_bytes - self.unsent_bytes)
+        if size_bytes > CHARGED_FROM_BYTES:
+            return self.excess(more_bytes)
+        own = self.held_bytes + self.unsent_bytes + more_bytes
+        return self.excess(more_bytes) if own > self._all.connection_limit_bytes else ""
 
     def check(self, more_bytes: int = 0) -> None:
         """Raises UnavailableError where a limit is, or would be, exceeded."""

@@ -242,13 +242,14 @@ class GrpcConnection(asyncio.Protocol):
         if transport is None or self._is_hung_up:
             pieces.clear()
             return
+        is_much = False
         if pieces:
-            write_pieces(transport, pieces)
+            is_much = write_pieces(transport, pieces)
             pieces.clear()
             if self._is_paused:
                 self._check_unread(transport)
         queued_bytes = self.http2.outbound.queued_bytes
-        if queued_bytes or self._is_paused or self.inflight.unsent_bytes:
+        if queued_bytes or is_much or self._is_paused or self.inflight.unsent_bytes:
             self.inflight.set_unsent(queued_bytes + transport.get_write_buffer_size())
         if self.http2.is_closed:
             self._hang_up(transport)
@@ -303,7 +304,9 @@ class GrpcConnection(asyncio.Protocol):
         is_held_back = self._is_held_back(transport)
         if is_held_back:  # the time that it has to go on begins when it need not wait
             self._progress.arriving.restart()
-        fault = self._progress.find_fault(self.http2, transport.get_write_buffer_size(), now_s)
+        unsent_bytes = transport.get_write_buffer_size()
+        self.inflight.set_unsent(self.http2.outbound.queued_bytes + unsent_bytes)  # small answers are not, as they come
+        fault = self._progress.find_fault(self.http2, unsent_bytes, now_s)
         if fault and not self.is_held_off and not is_held_back:
             self.http2.close(ENHANCE_YOUR_CALM, fault)
         elif self._progress.is_idle_long(self.http2, now_s):

@@ -162,10 +162,16 @@ class StreamCall(Call):
         if sending is None:
             sending = self._sending = OrderedWork(self.context.loop, self.context.threads, self._lose_message)
         frame = partial(grpc.frame_message, pieces, size, encoding)
+        self.hold(size)
         if size > INLINE_DEFLATE_BYTES:
-            sending.compute(frame, self._collect)
+            sending.compute(frame, partial(self._collect_held, size))
         else:
-            sending.follow(lambda: self._collect(frame()))
+            sending.follow(lambda: self._collect_held(size, frame()))
+
+    def _collect_held(self, size: int, framed: Framed) -> None:
+        """What was held is another thing now."""
+        self.hold(-size)
+        self._collect(framed)
 
     def _collect(self, framed: Framed) -> None:
         if not self._outbox:

@@ -8,7 +8,7 @@ from functools import partial
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.frontends.grpc.call import Call, Framed
-from trireme.frontends.inflight import CHARGED_FROM_BYTES
+from trireme.frontends.inflight import CHARGED_FROM_BYTES, LARGE_ANSWER_BYTES
 from trireme.protocol import grpc_frames as grpc
 from trireme.server.long_work import INLINE_DEFLATE_BYTES
 
@@ -66,16 +66,26 @@ class UnaryCall(Call):
                 self._begin(kept)
 
     def reply(self, pieces: list[Buffer], size: int) -> None:
-        """Answers with a message; a large one is compressed beside the event loop."""
+        """Answers with a message, or refuses it where there is no room. A large one is compressed beside the event
+        loop."""
         if self.is_done:
             return
+        connection = self.connection
+        queued_bytes = connection.http2.outbound.queued_bytes
         encoding = self.plan.response_encoding
+        is_large = size > LARGE_ANSWER_BYTES or (encoding is not None and size > INLINE_DEFLATE_BYTES)
+        if (queued_bytes or is_large or self.context.inflight.is_full) and (
+            excess := connection.inflight.excess_of_answer(size, queued_bytes)
+        ):
+            self.finish(grpc.RESOURCE_EXHAUSTED, excess)
+            return
         if encoding is None:
             self._send(([size.to_bytes(5, "big"), *pieces], size + grpc.PREFIX_BYTES))
         elif size <= INLINE_DEFLATE_BYTES:
             self._send(grpc.frame_message(pieces, size, encoding))
         else:
             self._request = None  # it is over: a client that leaves now has nothing to cancel
+            self.hold(size)
             self.ordered_work().compute(partial(grpc.frame_message, pieces, size, encoding), self._send)
 
     def _send(self, framed: Framed) -> None:

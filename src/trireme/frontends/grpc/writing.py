@@ -12,14 +12,14 @@ _JOINED_BYTES: Final = 1 << 16
 _LARGE_PIECE_BYTES: Final = 8192
 
 
-def write_pieces(transport: asyncio.Transport, pieces: list[Buffer]) -> None:
-    """One write; small pieces are joined, large ones are handed over without a copy."""
+def write_pieces(transport: asyncio.Transport, pieces: list[Buffer]) -> bool:
+    """One write; small pieces are joined, large ones are handed over without a copy. Whether it is much in all."""
     if len(pieces) == 1:
         transport.write(pieces[0])
-        return
+        return False  # large ones have the head of a frame before them
     if sum(map(len, pieces)) <= _JOINED_BYTES:
         transport.write(b"".join(pieces))
-        return
+        return False
     buffers: list[Buffer] = []
     small: list[Buffer] = []
     for piece in pieces:
@@ -33,3 +33,4 @@ def write_pieces(transport: asyncio.Transport, pieces: list[Buffer]) -> None:
     if small:
         buffers.append(b"".join(small))
     transport.writelines(buffers)
+    return True

@@ -60,8 +60,21 @@ class FakeInference:
         self.held: list[InferenceRequest] = []
         self.models = {
             name: FakeModel(name, name, name in ("repeat", "endless", "silent"))
-            for name in ("ident", "later", "held", "broken", "params", "repeat", "endless", "silent", "empty", "twice")
+            for name in (
+                "ident",
+                "later",
+                "held",
+                "broken",
+                "params",
+                "repeat",
+                "endless",
+                "silent",
+                "empty",
+                "twice",
+                "large",
+            )
         }
+        self.large_bytes = 1_000_000
 
         self.on_refused: Callable[[InferenceRequest, str], None] | None = None
 
@@ -88,6 +101,11 @@ class FakeInference:
         if any(tensor.datatype == "<invalid>" for tensor in request.inputs.values()):
             raise InvalidArgumentError("inference input data-type is '<invalid>'").for_request(request.id)
         request.respond(echo(request))
+
+    def _large(self, request: InferenceRequest) -> None:
+        """However little was asked."""
+        shape, data = (1, self.large_bytes // 4), bytes(self.large_bytes)
+        request.respond(InferenceResponse([Tensor("OUTPUT0", "FP32", shape, data)]))
 
     def _later(self, request: InferenceRequest) -> None:
         asyncio.get_running_loop().call_soon(request.respond, echo(request))

@@ -17,8 +17,6 @@ from trireme.core.trace import GRPC_SEND_START, GRPC_WAITREAD_END, GRPC_WAITREAD
 from trireme.frontends.grpc.call import Call
 from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
 from trireme.frontends.grpc.unary import UnaryCall
-from trireme.frontends.inflight import LARGE_ANSWER_BYTES
-from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
 from trireme.protocol.v2.grpc_long_request import DecodedRequest, RequestNames, decode_long, peek_names
 from trireme.protocol.v2.grpc_request import InferTemplate, LongRequestError
@@ -100,10 +98,7 @@ class InferCall(UnaryCall):
         else:
             if request.trace is not None:
                 request.trace.mark(GRPC_SEND_START, monotonic_ns())
-            if size > LARGE_ANSWER_BYTES and (excess := self.connection.inflight.excess(size)):
-                self.finish(grpc.RESOURCE_EXHAUSTED, excess)
-            else:
-                self.reply(pieces, size)
+            self.reply(pieces, size)
 
     def _begin(self, message: Buffer) -> None:
         if self.context.process_delay_s:

@@ -276,10 +276,17 @@ class StreamInferCall(StreamCall):
         """Sends a message, or ends the stream with an error."""
         if isinstance(item, ServingError):
             self._stop_with(status_of(item), item.message)
-        elif item[1] > LARGE_ANSWER_BYTES and (excess := self.connection.inflight.excess(item[1])):
-            self._stop_with(grpc.RESOURCE_EXHAUSTED, excess)
         else:
-            self.send(*item)
+            pieces, size = item
+            connection = self.connection
+            queued_bytes = connection.http2.outbound.queued_bytes
+            is_large = size + self._outbox_bytes > LARGE_ANSWER_BYTES or self._sending is not None
+            if (queued_bytes or is_large or self.context.inflight.is_full) and (
+                excess := connection.inflight.excess_of_answer(size, queued_bytes + self._outbox_bytes)
+            ):
+                self._stop_with(grpc.RESOURCE_EXHAUSTED, excess)
+            else:
+                self.send(pieces, size)
 
     def is_turn_of(self, item: StreamedRequest) -> bool:
         """Whether what this request answers may go out now."""
