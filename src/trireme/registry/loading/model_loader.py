@@ -115,7 +115,7 @@ class ModelLoader:
         """Loads many models, composing models first, and notes what becomes of each, or why its folder could not be
         read, as soon as it is known. Models that have nothing to do with each other do not wait for each other."""
         plan, unreadable = await asyncio.to_thread(self._poll_all, folders)
-        self._note_polled(plan.values(), unreadable)
+        self._note_polled(folders, unreadable)
         note(unreadable)
 
         async def load(part: Plan) -> None:
@@ -161,7 +161,7 @@ class ModelLoader:
             own = override if current == name else None
             found, unreadable = await asyncio.to_thread(self._poll_name, current, own)
             if own is None:  # what is wrong with files of a request says nothing about the folder
-                self._note_polled(found, unreadable)
+                self._note_polled([known for known in self._models.unreadable if known.name == current], unreadable)
             if current == name and not found:
                 raise _poll_failure(name)
             for polled in found:
@@ -187,9 +187,10 @@ class ModelLoader:
         unreadable: Outcome = {key: error for key, error in found.items() if isinstance(error, ServingError)}
         return [] if unreadable else readable, unreadable
 
-    def _note_polled(self, found: Iterable[PolledModel], unreadable: Outcome) -> None:
-        for polled in found:
-            self._models.unreadable.pop(polled.id, None)
+    def _note_polled(self, looked_for: Iterable[ModelId], unreadable: Outcome) -> None:
+        """What was said before of folders that are gone, or can be read now, holds no longer."""
+        for model_id in looked_for:
+            self._models.unreadable.pop(model_id, None)
         for model_id, error in unreadable.items():
             if error is not None:
                 self._models.unreadable[model_id] = error.message

@@ -78,6 +78,7 @@ class RepositoryPoller:
                 for name in sorted(scan.duplicates)
             )
         )
+        self._forget_all_but(scan.folders)
         gone = [known for known in self._models.records if self._is_gone(known, scan) and known not in self._leaving]
         await self._wait_for([self._begin(self._remove(model_id)) for model_id in gone], patience_s)
         idle = {known: folder for known, folder in scan.folders.items() if not self._loader.is_at_work_on(known.name)}
@@ -100,6 +101,12 @@ class RepositoryPoller:
             await self._loader.remove(model_id)
         finally:
             self._leaving.discard(model_id)
+
+    def _forget_all_but(self, folders: Mapping[ModelId, Path]) -> None:
+        """What was wrong with folders that are gone; a model that was never loaded from one has no record that ends."""
+        self._retries.forget_all_but(folders)
+        for model_id in [known for known in self._models.unreadable if known not in folders]:
+            del self._models.unreadable[model_id]
 
     def _tell_once(self, text: str) -> None:
         """Logs what keeps the look from being complete, unless the last look said the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from trireme.registry.repository.folder_stamp import FolderStamp
@@ -44,6 +45,11 @@ class Retries:
         pause = min(before.pause * 2, MOST_LOOKS) if before is not None and is_repeated else 2
         self._failures[model_id] = _Failure(stamp, text, pause, pause)
         return before is None or not is_repeated or before.text not in (None, text)
+
+    def forget_all_but(self, present: Container[ModelId]) -> None:
+        """No other model has a folder any more."""
+        for model_id in [known for known in self._failures if known not in present]:
+            del self._failures[model_id]
 
     def forget(self, model_id: ModelId) -> None:
         """The model loads, or is gone."""

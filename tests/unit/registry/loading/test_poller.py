@@ -175,6 +175,27 @@ def test_unreadable_config_keeps_what_serves(world: Any) -> None:
     asyncio.run(scenario())
 
 
+def test_nothing_is_kept_of_an_unreadable_folder_that_is_gone(world: Any) -> None:
+    async def scenario() -> None:
+        poller = poller_of(server := await polled(world))
+        models = server.registry.models
+        folder = world.add("broken")
+        (folder / "config.pbtxt").write_text("nonsense: 1")
+        await poller.look()
+        repository = world.repository.rename(world.root / "moved")
+        await poller.look()
+        assert "nonsense" in models.problem_of("broken"), "nobody knows whether it is gone"
+        repository.rename(world.repository)
+        gone = folder.rename(world.root / "gone")
+        await poller.look()
+        assert (models.problem_of("broken"), models.unreadable) == ("", {})
+        gone.rename(folder)
+        await poller.look()
+        assert "nonsense" in models.problem_of("broken"), "it is a new one, which is looked at as soon as it is seen"
+
+    asyncio.run(scenario())
+
+
 def test_repository_that_is_away_unloads_nothing(
     world: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -160,6 +160,20 @@ def test_unreadable_config_keeps_the_old_copy(world: Any) -> None:
     asyncio.run(scenario())
 
 
+def test_what_was_wrong_with_a_folder_is_not_said_of_one_that_has_vanished(world: Any) -> None:
+    async def scenario() -> None:
+        folder = world.add("model")
+        server = await explicit(world)
+        (folder / "config.pbtxt").write_text("nonsense: 1")
+        await world.refused_later(server.model_control.load("model"))
+        assert "nonsense" in server.registry.models.problem_of("model")
+        shutil.rmtree(folder)
+        await world.refused_later(server.model_control.load("model"))
+        assert server.registry.models.problem_of("model") == ""
+
+    asyncio.run(scenario())
+
+
 def test_vanished_folder_is_a_poll_failure_and_the_model_goes_on(world: Any) -> None:
     async def scenario() -> None:
         folder = world.add("model")
