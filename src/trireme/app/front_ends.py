@@ -99,6 +99,7 @@ def _front_plan(options: ServerOptions, loop_factory: LoopFactory, gc_thresholds
         loop_factory=loop_factory,
         open_log=partial(configure, app_options.log_settings(options)),
         gc_thresholds=gc_thresholds,
+        inflight=app_options.inflight_bytes(options),
         create_server=partial(_server_without_models, options),
         create_tenant=Tenant if _leases_workers(options) else None,
         reads_requests=_reads_requests(options),

@@ -95,6 +95,10 @@ class LeaseEndedError(UnavailableError):
         super().__init__("the model's workers are in another process by now")
 
 
+class NoRoomError(UnavailableError):
+    """What is in flight leaves no room for the answer."""
+
+
 class AccessError(UnavailableError):
     """The client may not do this, or not now; nothing was done for the request."""
 

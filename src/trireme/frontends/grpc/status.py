@@ -5,6 +5,7 @@ from __future__ import annotations
 from trireme.core.errors import (
     ErrorKind,
     ForbiddenError,
+    NoRoomError,
     QuotaExceededError,
     ServingError,
     UnauthenticatedError,
@@ -27,8 +28,9 @@ STATUS_BY_TYPE: dict[type[ServingError], int] = {
     UnauthenticatedError: grpc.UNAUTHENTICATED,
     ForbiddenError: grpc.PERMISSION_DENIED,
     QuotaExceededError: grpc.RESOURCE_EXHAUSTED,
+    NoRoomError: grpc.RESOURCE_EXHAUSTED,
 }
-"""Of errors that no model and no request can cause, only who sends it."""
+"""Of errors that no model and no request can cause, only who sends it, or what all send together."""
 
 
 def status_of(error: ServingError) -> int:

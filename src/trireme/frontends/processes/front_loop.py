@@ -21,6 +21,7 @@ from trireme.frontends.accepting import HTTP_SERVICE
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.handshakes import Handshakes
 from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.client_connection import ClientConnection
 from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
@@ -67,6 +68,8 @@ class FrontPlan:
     """Opens the log for their few lines."""
     gc_thresholds: tuple[int, int, int]
     """How often garbage is collected."""
+    inflight: InflightBytes
+    """The server's limits; each process counts what it holds itself."""
     create_server: Callable[[], InferenceServer]
     """Makes a server without models, which front ends want to have."""
     reads_requests: bool = False
@@ -113,7 +116,7 @@ class FrontLoop:
         self.line.on_drained = self._let_go
         self.line.on_unsent = self._on_unsent
         self._reads_requests = plan.reads_requests
-        self.http = HttpLane(plan.http)
+        self.http = HttpLane(plan.http, plan.inflight)
         self.calls: dict[int, LaneCall] = {}
         self.used: set[int] = set()
         self._parts = AnswerParts()
@@ -121,7 +124,7 @@ class FrontLoop:
         server = plan.create_server()
         self._tenant = None if plan.create_tenant is None else plan.create_tenant(server, self.line.send)
         self.leased: LeasedModels = {} if self._tenant is None else self._tenant.models
-        self._grpc = GrpcLane(self, plan.grpc, server)
+        self._grpc = GrpcLane(self, plan.grpc, server, plan.inflight)
         self._loop.call_later(_SWEEP_S, self._look_around)
 
     def close(self) -> None:

@@ -8,17 +8,18 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from trireme.core.elements import Buffer
-from trireme.core.errors import LeaseEndedError, ServingError, stopping_error
+from trireme.core.errors import LeaseEndedError, NoRoomError, ServingError, stopping_error
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.accepting import GRPC_SERVICE
+from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner, Method
 from trireme.frontends.grpc.unary import UnaryCall
-from trireme.frontends.inflight import CHARGED_FROM_BYTES
+from trireme.frontends.inflight import CHARGED_FROM_BYTES, LARGE_ANSWER_BYTES, InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.client_connection import ClientConnection
 from trireme.frontends.processes.grpc_upstream import PassedCall, Upstream
@@ -42,9 +43,11 @@ _MAX_MESSAGE_BYTES: Final = 16 << 10
 class GrpcLane:
     """What all gRPC connections of a front-end process share."""
 
-    def __init__(self, owner: LaneOwner, options: GrpcFrontendOptions, server: InferenceServer) -> None:
+    def __init__(
+        self, owner: LaneOwner, options: GrpcFrontendOptions, server: InferenceServer, inflight: InflightBytes
+    ) -> None:
         self.owner = owner
-        self.context = ServiceContext(server, options, asyncio.get_running_loop())
+        self.context = ServiceContext(server, options, asyncio.get_running_loop(), SharedLimits(inflight=inflight))
         infer = Method(_INFER, "inference", self._open_infer, is_inference=True)
         passed = Method(b"", "", self._open_passed)
         self.planner = _LanePlanner(options, {_INFER: infer}, passed)
@@ -184,7 +187,10 @@ class LaneInferCall(UnaryCall):
             except Exception as error:
                 self._fail_unexpectedly(error)
             else:
-                self.reply(pieces, size)
+                if size > LARGE_ANSWER_BYTES and (excess := self.connection.inflight.excess(size)):
+                    self.fail(NoRoomError(excess))
+                else:
+                    self.reply(pieces, size)
         if self.connection.http2.outbound.queued_bytes:
             self._lane.owner.connections[self.connection_number].tell_unsent()
 

@@ -81,7 +81,7 @@ class LaneCall(Protocol):
 class HttpLane:
     """What all connections of a front-end process share: heads, documents and fragments that were seen before."""
 
-    def __init__(self, options: HttpFrontendOptions) -> None:
+    def __init__(self, options: HttpFrontendOptions, inflight: InflightBytes) -> None:
         endpoint = Endpoint("inference", _never, is_plain=True, forwards_headers=True)
         infer = route("/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?/infer", POST=endpoint)
         self._endpoint = endpoint
@@ -92,7 +92,7 @@ class HttpLane:
         self._frames = DocumentFrames()
         self.encoder = InferEncoder()
         self.background = BackgroundAnswers()
-        self.inflight = InflightBytes()
+        self.inflight = inflight
         self.half_closed_grace_s = options.limits.half_closed_grace_s
 
     def head_of(self, data: bytes) -> tuple[RequestHead | None, int]:

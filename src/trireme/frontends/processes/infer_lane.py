@@ -107,7 +107,7 @@ class InferLane:
             size += json_memory_bytes(response.outputs)
         is_counted = is_long or size > LARGE_ANSWER_BYTES
         if is_counted and (excess := call.inflight.excess(size)):
-            self._end(key, messages.FAIL, errors.UnavailableError(excess))
+            self._end(key, messages.FAIL, errors.NoRoomError(excess))
             return
         self._close(key)
         version = call.request.served_version

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
 from trireme.protocol.http2 import wire
@@ -42,7 +43,7 @@ def test_nothing_is_kept_of_a_client_whose_handshake_has_failed(is_made_later: b
         sent: list[Any] = []
         owner: Any = SimpleNamespace(line=SimpleNamespace(send=sent.append), connections={}, used=set(), calls={})
         server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
-        lane = GrpcLane(owner, GrpcFrontendOptions(), server)
+        lane = GrpcLane(owner, GrpcFrontendOptions(), server, InflightBytes())
         connection = owner.connections[NUMBER] = GrpcClientConnection(owner, NUMBER, lane)
         connection.told(messages.ABORT, b"")
         if is_made_later:  # the server process has given up on it meanwhile

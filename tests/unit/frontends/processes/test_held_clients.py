@@ -13,6 +13,7 @@ import pytest
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.pace import PaceLimits
 from trireme.frontends.processes.client_connection import ClientConnection
 from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
@@ -71,9 +72,9 @@ def connect(kind: str) -> tuple[ClientConnection, Transport, set[GrpcConnection]
     """A client of the kind in a front-end process, and the gRPC connections that this has."""
     line = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
     owner: Any = SimpleNamespace(line=line, connections={}, used=set(), calls={}, leased={})
-    owner.http = HttpLane(HttpFrontendOptions())
+    owner.http = HttpLane(HttpFrontendOptions(), InflightBytes())
     server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
-    lane = GrpcLane(owner, GrpcFrontendOptions(pace=LIMITS), server)
+    lane = GrpcLane(owner, GrpcFrontendOptions(pace=LIMITS), server, InflightBytes())
     connection: ClientConnection
     if kind == "bytes":
         connection = ClientConnection(owner, NUMBER)

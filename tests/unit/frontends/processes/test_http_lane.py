@@ -11,6 +11,7 @@ import pytest
 
 from trireme.core.errors import stopping_error
 from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane
 
@@ -18,7 +19,7 @@ INPUT = {"name": "INPUT0", "shape": [2], "datatype": "INT32", "data": [1, 2]}
 
 
 def is_read(document: dict[str, Any]) -> bool:
-    lane, body = HttpLane(HttpFrontendOptions()), json.dumps(document).encode()
+    lane, body = HttpLane(HttpFrontendOptions(), InflightBytes()), json.dumps(document).encode()
     head, _ = lane.head_of(b"POST /v2/models/adder/infer HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\n")
     assert head is not None
     return lane.decode(head, body) is not None
@@ -64,7 +65,7 @@ def test_a_request_that_nobody_began_on_a_connection_that_ends_is_told_that_the_
         owner: Any = SimpleNamespace(
             line=line, connections={}, used=set(), calls={}, leased={}, is_stopping=is_stopping, next_call=lambda: 3
         )
-        owner.http = HttpLane(HttpFrontendOptions())
+        owner.http = HttpLane(HttpFrontendOptions(), InflightBytes())
         connection = HttpClientConnection(owner, 7)
         transport = Transport()
         connection.connection_made(transport)

@@ -19,12 +19,15 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.accepting import GRPC_SERVICE, HTTP_SERVICE
+from trireme.frontends.grpc.status import status_of as grpc_status_of
+from trireme.frontends.http.status import status_of as http_status_of
 from trireme.frontends.inflight import LARGE_ANSWER_BYTES, ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.infer_lane import InferLane, decode_error, encode_error
 from trireme.frontends.processes.large_answers import AnswerParts
 from trireme.frontends.processes.line import Line
 from trireme.frontends.processes.relayed_transport import RelayedTransport
+from trireme.protocol.grpc_frames import RESOURCE_EXHAUSTED
 from trireme.server.call import Calls
 from trireme.server.long_work import json_memory_bytes
 from trireme.server.recording.capture import Capture
@@ -202,6 +205,8 @@ def test_a_large_answer_without_room_is_refused(lane: InferLane, calls: ModelCal
     lane.begin(infer())
     answer(calls.model.requests[1], bytes(LARGE_ANSWER_BYTES))
     assert sent.kinds == [messages.FAIL, messages.ANSWER]
+    refusal = decode_error(sent.messages[0][2])
+    assert (grpc_status_of(refusal), http_status_of(refusal)) == (RESOURCE_EXHAUSTED, 503), "as with one process"
 
 
 def test_a_large_answer_goes_in_parts_and_counts_until_it_has_left(
