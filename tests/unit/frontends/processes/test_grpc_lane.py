@@ -70,7 +70,7 @@ def test_a_message_that_would_have_to_wait_for_its_end_is_passed_on_unless_it_is
         line = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
         owner: Any = SimpleNamespace(line=line, connections={}, used=set(), calls={}, leased={})
         server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
-        lane = GrpcLane(owner, GrpcFrontendOptions(), server)
+        lane = GrpcLane(owner, GrpcFrontendOptions(), server, InflightBytes())
         connection = owner.connections[NUMBER] = GrpcClientConnection(owner, NUMBER, lane)
         connection.connection_made(Transport())
         path = b"/inference.GRPCInferenceService/ModelInfer"
