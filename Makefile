@@ -42,7 +42,7 @@ COMPILED :=
 SOURCES :=
 endif
 
-.PHONY: help install develop serve test tests tests-compiled test-two-front-ends lint format reference dashboards screenshots bench clean
+.PHONY: help install develop serve test tests tests-compiled test-two-front-ends test-programs lint format reference dashboards screenshots bench clean
 
 help:
 	@sed -n 's/^# make /make /p' $(firstword $(MAKEFILE_LIST))
@@ -70,7 +70,7 @@ test:
 # The tests see the sources; servers that they start see the package as it is installed. Files of tests run in
 # $(WORKERS) processes, more than there are cores because some wait for servers, and the tests of a file one after the
 # other, so that they can share servers; the folders with the long ones come first.
-tests: $(TEST)
+tests: $(if $(ARGS),,test-programs) $(TEST)
 	$(PYTEST) --forks $(WORKERS) $(ARGS) $(if $(ARGS),,|| $(BIN)/python tests/run_again.py $$?)
 
 # The rooms with compiled modules once more, as they are installed; in a development environment that is the sources.
@@ -83,6 +83,10 @@ endif
 # have some to spare; not part of `make test`, because it takes as long again.
 test-two-front-ends: $(TEST)
 	$(PYTEST) --forks $(WORKERS) --frontend-processes 2 --frontend-leases $(or $(ARGS),$(addprefix tests/,contract integration e2e))
+
+# A browser and Prometheus, where they may be installed without asking anybody.
+test-programs: | $(BIN)/python
+	@$(BIN)/python tests/system_packages.py
 
 lint: $(DEPENDENCIES)
 	$(BIN)/ruff check .

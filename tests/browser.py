@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import select
-import shutil
 import subprocess
 import tempfile
 import time
@@ -14,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from system_packages import BROWSERS, program
+
+CHROMIUM = program(*BROWSERS)
 NO_CHROMIUM = "there is no chromium here"
 _FLAGS = (
     "--headless=new",

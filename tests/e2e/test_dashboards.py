@@ -24,10 +24,11 @@ import yaml
 from free_ports import free_ports
 from meanwhile import serving
 from running_server import RunningServer, exchange, int_request, write_model
+from system_packages import program
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+PROMETHEUS, PROMTOOL = program("prometheus"), program("promtool")
 DASHBOARDS = ("overview", "model", "language-model", "devices")
 ADD_ONE = """
 import triton_python_backend_utils as pb_utils

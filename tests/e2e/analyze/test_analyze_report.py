@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,8 +12,9 @@ from pathlib import Path
 import pytest
 from analyzed_models import CONFIG, SLEEP, SMALL
 from running_server import write_model
+from system_packages import BROWSERS, program
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSER = program(*BROWSERS)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed here")
 PLOTS = ("throughput_v_latency", "latency_breakdown", "batch_sizes", "memory", "utilisation")
 MEASURE = """

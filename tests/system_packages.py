@@ -1,0 +1,82 @@
+"""Gets the programs that some tests want and pip does not have: `python tests/system_packages.py`, before a whole run.
+
+On Debian, as root, where nobody has to be asked: a browser through `apt-get install`, and Prometheus unpacked beside
+the interpreter, because its package would start a service. Elsewhere, and where that fails, it says what is missing:
+the tests that want it are skipped, and say so too. `TRIREME_TEST_PACKAGES=0` has nothing installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PROMETHEUS = ("prometheus", "promtool")
+_LIMIT_S = 300.0
+_BESIDE = Path(sys.executable).parent
+
+
+def program(*names: str) -> str | None:
+    """The path of the first of these programs that there is, on PATH or beside the interpreter."""
+    places = os.pathsep.join([os.environ.get("PATH", os.defpath), str(_BESIDE)])
+    return next((found for name in names if (found := shutil.which(name, path=places))), None)
+
+
+def main(beside: Path = _BESIDE) -> None:
+    wants_browser = program(*BROWSERS) is None
+    wants_prometheus = not all(program(name) for name in PROMETHEUS)
+    missing = [name for name, is_wanted in (("Chromium", wants_browser), ("Prometheus", wants_prometheus)) if is_wanted]
+    if not missing:
+        return
+    reason = _why_not()
+    if reason is None:
+        print(f"Installing for the tests: {' and '.join(missing)}; TRIREME_TEST_PACKAGES=0 leaves it out.", flush=True)
+        try:
+            _run("apt-get", "update", "-qq")
+            if wants_browser:
+                _run("apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium")
+            if wants_prometheus:
+                _unpack("prometheus", PROMETHEUS, beside)
+            return
+        except (OSError, subprocess.SubprocessError) as error:
+            reason = f"{error}"
+    print(f"No {' and no '.join(missing)} here, so some tests are skipped: {reason}", flush=True)
+
+
+def _why_not() -> str | None:
+    """Why nothing is installed; None where it may be."""
+    if os.environ.get("TRIREME_TEST_PACKAGES") == "0":
+        return "TRIREME_TEST_PACKAGES is 0"
+    if shutil.which("apt-get") is None:
+        return "there is no apt-get to install it with"
+    return None if os.geteuid() == 0 else "only root can install it"
+
+
+def _unpack(package: str, programs: tuple[str, ...], beside: Path) -> None:
+    """The programs of a Debian package, without its service."""
+    with tempfile.TemporaryDirectory(prefix="trireme-package-") as folder:
+        # apt-get fetches as another user where that one may write
+        os.chmod(folder, 0o777)
+        _run("apt-get", "download", "-qq", package, cwd=folder)
+        (archive,) = Path(folder).glob("*.deb")
+        _run("dpkg-deb", "-x", str(archive), f"{folder}/files")
+        for name in programs:
+            shutil.move(f"{folder}/files/usr/bin/{name}", beside / name)
+
+
+def _run(*words: str, cwd: str | None = None) -> None:
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(
+        words, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S
+    )
+    if done.returncode:
+        told = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise subprocess.SubprocessError(f"{' '.join(words)}: {' '.join(told) or f'exit code {done.returncode}'}")
+
+
+if __name__ == "__main__":
+    main()
