@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,9 @@ from typing import Final
 from trireme.config.options.option import OptionError, OptionStatus
 from trireme.config.options.server import ServerOptions, server_options
 
+_Service = tuple[str, bool, str, int]
+"""A service's name, whether it is open, and its address and port."""
+_CLOUD_STORAGE: Final = ("gs://", "s3://", "as://")
 _SERVED: Final = {"http": "HTTP is served", "grpc": "gRPC is served", "metrics": "metrics are served"}
 
 
@@ -21,11 +25,18 @@ def check_conflicts(options: ServerOptions) -> None:
 
 
 def check_repository_given(options: ServerOptions) -> None:
-    """Raises OptionError where nothing is to be served."""
+    """Raises OptionError where nothing is to be served, or what lies elsewhere."""
     if not options.model_repository:
         raise OptionError(
             "error: creating server: Invalid argument - --model-repository must be specified", shows_usage=False
         )
+    for place in options.model_repository:
+        if place.startswith(_CLOUD_STORAGE):
+            raise OptionError(
+                f"error: creating server: Invalid argument - the repository '{place}' is in cloud storage, which is "
+                "not read: copy it into a folder, or mount it, and name that with --model-repository",
+                shows_usage=False,
+            )
 
 
 def _check_refused(options: ServerOptions) -> None:
@@ -62,21 +73,33 @@ def _check_start_up_models(options: ServerOptions) -> None:
 
 
 def _check_addresses(options: ServerOptions) -> None:
-    services = [
+    services: list[_Service] = [
         ("HTTP", options.allow_http, options.http_address, options.http_port),
         ("GRPC", options.allow_grpc, options.grpc_address, options.grpc_port),
         ("SageMaker", options.allow_sagemaker, options.http_address, options.sagemaker_port),
         ("Vertex AI", options.allow_vertex_ai, options.http_address, options.vertex_ai_port),
         ("metrics", options.allow_metrics, options.effective_metrics_address, options.metrics_port),
     ]
-    ports = options.sagemaker_safe_port_range
-    if options.allow_sagemaker and ports is not None and not ports[0] <= options.sagemaker_port <= ports[1]:
-        raise OptionError(f"--sagemaker-port {options.sagemaker_port} is not in the range {ports[0]}-{ports[1]}")
+    _check_safe_ports(options, services)
     for first, second in combinations([service for service in services if service[1]], 2):
         if first[2:] == second[2:] and first[3] != 0:
             raise OptionError(
                 f"The server cannot listen to {first[0]} requests and {second[0]} requests "
                 f"at the same address and port {first[2]}:{first[3]}"
+            )
+
+
+def _check_safe_ports(options: ServerOptions, services: Sequence[_Service]) -> None:
+    """SageMaker calls its own port, and leaves the range to all others."""
+    ports = options.sagemaker_safe_port_range
+    if not options.allow_sagemaker or ports is None:
+        return
+    for name, is_open, address, port in services:
+        is_other = name != "SageMaker" and address == options.http_address
+        if is_open and is_other and not ports[0] <= port <= ports[1]:
+            raise OptionError(
+                f"The server cannot listen to {name} requests at port {port}, "
+                f"allowed port range is [{ports[0]}, {ports[1]}]"
             )
 
 

@@ -203,6 +203,29 @@ def test_two_services_at_one_place_are_refused(arguments: list[str], names: str,
     assert refusal(*arguments) == f"The server cannot listen to {names} at the same address and port {place}"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "service"),
+    [
+        ([], "HTTP requests at port 8000"),
+        (["--http-port=23000"], "GRPC requests at port 8001"),
+        (["--allow-http=false", "--allow-grpc=false", "--metrics-port=22999"], "metrics requests at port 22999"),
+        (["--allow-http=false", "--grpc-port=23999"], "metrics requests at port 8002"),
+    ],
+)
+def test_other_services_keep_to_the_ports_that_sagemaker_leaves_them(arguments: list[str], service: str) -> None:
+    given = ("--allow-sagemaker=true", "--sagemaker-safe-port-range=23000-23999", *arguments)
+    assert refusal(*given) == f"The server cannot listen to {service}, allowed port range is [23000, 23999]"
+
+
+def test_sagemakers_own_port_lies_beside_the_range_that_it_leaves_to_others() -> None:
+    off = ("--allow-http=false", "--allow-grpc=false", "--allow-metrics=false")
+    given = parse("--allow-sagemaker=true", "--sagemaker-safe-port-range=23000-23999", *off)
+    assert given.sagemaker_port == 8080
+    open_ports = ("--http-port=23000", "--grpc-port=23001", "--metrics-port=23999")
+    assert parse("--allow-sagemaker=true", "--sagemaker-safe-port-range=23000-23999", *open_ports).http_port == 23000
+    assert parse("--sagemaker-safe-port-range=23000-23999").http_port == 8000
+
+
 def test_services_that_are_off_or_elsewhere_do_not_collide() -> None:
     assert parse("--http-port=8001", "--allow-grpc=false").http_port == 8001
     assert parse("--http-port=8001", "--grpc-address=127.0.0.1").http_port == 8001

@@ -126,7 +126,9 @@ class SagemakerOptions:
     allow_sagemaker: bool = option(False, BOOLEAN, "Whether the SageMaker endpoint is served.")
     sagemaker_port: int = option(8080, PORT, "Its port.")
     sagemaker_safe_port_range: tuple[int, int] | None = option(
-        None, PORT_RANGE, "The ports that SageMaker leaves to the container; its port must be among them."
+        None,
+        PORT_RANGE,
+        "The ports that SageMaker leaves to the container: those of HTTP, gRPC and metrics must be among them.",
     )
     sagemaker_thread_count: int = option(8, POSITIVE, "Its threads.", ignored=_ONE_LOOP)
 
