@@ -47,6 +47,14 @@ class CloudServer(RunningServer):
             return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
 
 
+class RepositorylessServer(CloudServer):
+    """Told of its models by the platform alone."""
+
+    def __init__(self, folder: Path, command: list[str], ports: dict[str, int], variables: dict[str, str]) -> None:
+        self.ports = ports
+        self._start(folder, command, **variables)
+
+
 def data(body: bytes) -> list[int]:
     return json.loads(body)["outputs"][0]["data"]  # type: ignore[no-any-return]
 
@@ -155,7 +163,23 @@ def test_vertex_ai_predicts_and_redirects(cloud: tuple[CloudServer, int, int]) -
     assert (status, data(body)) == (200, [1])
     status, _, body = server.send(port, "POST", predict, X__Vertex__Ai__Triton__Redirect="v2/models/echo/config")
     assert (status, json.loads(body)["name"]) == (200, "echo")
-    assert server.send(port, "GET", "/v2/health/ready")[0] == 400
+    status, headers, body = server.send(port, "POST", predict, b"{}", X__Vertex__Ai__Triton__Redirect="metrics")
+    assert (status, headers["content-type"].partition(";")[0]) == (200, "text/plain")
+    assert b'nv_inference_request_success{model="echo",version="1"}' in body
+    for path in ("/v2/health/ready", "/metrics"):
+        assert server.send(port, "GET", path)[0] == 400
+
+
+def test_vertex_ai_names_the_repository_and_the_port(tmp_path: Path) -> None:
+    """Where a flag opens its port as where AIP_MODE does."""
+    write_model(tmp_path, "echo", ECHO.replace("ADDED", "0"))
+    port, ports = free_ports(1)[0], three_ports()
+    variables = {**ROUTES, "AIP_STORAGE_URI": "model_repository", "AIP_HTTP_PORT": str(port)}
+    command = [str(Path(sys.executable).with_name("tritonserver")), "--allow-vertex-ai=true", *port_flags(ports)]
+    with RepositorylessServer(tmp_path, command, ports, variables) as server:
+        server.wait_until_listening()
+        status, _, body = server.send(port, "POST", ROUTES["AIP_PREDICT_ROUTE"], int_request(1))
+        assert (status, data(body)) == (200, [1])
 
 
 def failing_start(folder: Path, variables: dict[str, str], *flags: str) -> str:
@@ -174,6 +198,10 @@ def test_what_cannot_be_deployed_so_is_told_at_start(tmp_path: Path) -> None:
     prediction = {"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": str(free_ports(1)[0])}
     assert "AIP_PREDICT_ROUTE is not defined" in failing_start(tmp_path, prediction, *flags)
     assert "only a single model" in failing_start(tmp_path, {**prediction, **ROUTES}, *flags)
+    missing = {**prediction, **ROUTES, "AIP_HEALTH_ROUTE": ""}
+    assert "AIP_HEALTH_ROUTE is not defined" in failing_start(tmp_path, missing, *flags)
+    unknown = (*flags, "--vertex-ai-default-model=other")
+    assert "the default model 'other' is loaded" in failing_start(tmp_path, {**prediction, **ROUTES}, *unknown)
     chosen = {"SAGEMAKER_TRITON_INFERENCE_TYPE": "guess"}
     flags = (*flags, "--allow-http=false", "--allow-grpc=false", "--allow-sagemaker=true")
     assert "known are infer, generate, generate_stream" in failing_start(tmp_path, chosen, *flags)

@@ -80,8 +80,9 @@ class ContainerServer(SagemakerServer):
         (self.port,) = free_ports(1)
         self.models = folder / "models"
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        bound = {"SAGEMAKER_BIND_TO_PORT": str(self.port), "SAGEMAKER_SAFE_PORT_RANGE": f"{self.port}-{self.port}"}
-        self._start(folder, [str(SERVE), str(folder)], PATH=path, TMPDIR=str(folder), **bound, **variables)
+        (other,) = free_ports(1)  # the platform's own port is none of those that it leaves to the container
+        bound = {"SAGEMAKER_BIND_TO_PORT": str(self.port), "SAGEMAKER_SAFE_PORT_RANGE": f"{other}-{other}"}
+        self._start(folder, [str(SERVE), str(folder)], PATH=path, TMPDIR=str(folder), **{**bound, **variables})
 
     def is_up(self) -> bool:
         try:
@@ -116,6 +117,13 @@ def server(tmp_path: Path) -> Iterator[SagemakerServer]:
 
 def invoked(server: SagemakerServer, name: str, *values: int, **headers: str) -> list[int]:
     status, answer = server.send("POST", f"/models/{name}/invoke", int_request(*values), **headers)
+    assert status == 200, answer
+    found: list[int] = answer["outputs"][0]["data"]
+    return found
+
+
+def invoke_default(server: SagemakerServer, *values: int) -> list[int]:
+    status, answer = server.send("POST", "/invocations", int_request(*values))
     assert status == 200, answer
     found: list[int] = answer["outputs"][0]["data"]
     return found
@@ -242,6 +250,52 @@ def test_the_command_of_the_image_ends_without_the_model_that_is_named(
     with ContainerServer(tmp_path, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="other", **wishes) as server:
         assert server.process.wait(START_S) == 1
         assert ("failed to load 'other': there is no folder of this name" in server.log) == is_told
+
+
+def test_the_command_of_the_image_opens_what_it_is_told_to(tmp_path: Path, archives: Path) -> None:
+    """Metrics on a port that the platform leaves to the container, and flags beside."""
+    shutil.copytree(archives / "one" / "model_repository", tmp_path / "model")
+    (metrics,) = free_ports(1)
+    wishes = {
+        "SAGEMAKER_SAFE_PORT_RANGE": f"{metrics}-{metrics}",
+        "SAGEMAKER_TRITON_ALLOW_METRICS": "true",
+        "SAGEMAKER_TRITON_METRICS_PORT": str(metrics),
+        "SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--log-verbose=1 --exit-timeout-secs=7",
+    }
+    with ContainerServer(tmp_path, **wishes) as server:
+        server.until(server.is_up, START_S)
+        with closing(http.client.HTTPConnection("127.0.0.1", metrics, timeout=30)) as connection:
+            connection.request("GET", "/metrics")
+            assert b"nv_inference_count" in connection.getresponse().read()
+        assert invoke_default(server, 1) == [11]
+        assert "the model was asked" in server.log
+        assert "GRPCInferenceService" not in server.log
+
+
+def test_the_command_of_the_image_keeps_other_ports_from_where_the_platform_forbids_them(
+    tmp_path: Path, archives: Path
+) -> None:
+    shutil.copytree(archives / "one" / "model_repository", tmp_path / "model")
+    with ContainerServer(tmp_path, SAGEMAKER_TRITON_ALLOW_METRICS="true") as server:
+        assert server.process.wait(START_S) == 1
+        assert "cannot listen to metrics requests at port 8002, allowed port range is" in server.log
+
+
+def test_the_command_of_the_image_says_where_the_models_belong(tmp_path: Path, archives: Path) -> None:
+    shutil.copytree(archives / "one" / "model_repository" / "plus", tmp_path / "model")
+    with ContainerServer(tmp_path) as server:
+        assert server.process.wait(START_S) == 1
+        assert "model is a model: pack the folder that holds the models' folders" in server.log
+
+
+@pytest.mark.parametrize(("wish", "is_ready"), [({}, True), ({"SAGEMAKER_TRITON_OVERRIDE_PING_MODE": "ready"}, False)])
+def test_a_model_of_several_that_fails_does_not_end_the_container(
+    wish: dict[str, str], is_ready: bool, tmp_path: Path, archives: Path
+) -> None:
+    with ContainerServer(tmp_path, SAGEMAKER_MULTI_MODEL="true", **wish) as server:
+        server.until(server.is_up, START_S)
+        assert server.load("full", archives / "full" / "model_repository")[0] == 507
+        assert server.is_up() == is_ready
 
 
 def test_the_command_of_the_image_serves_several_models(tmp_path: Path, archives: Path) -> None:

@@ -43,6 +43,7 @@ from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.frontend import GrpcFrontend
 from trireme.frontends.http.frontend import HttpFrontend
 from trireme.frontends.http.platforms.multi_model import MultiModelEndpoints
+from trireme.frontends.http.platforms.vertex_ai import metrics_route
 from trireme.frontends.metrics import MetricsFrontend
 from trireme.observe.logs import LogSettings, configure, leaving_out_reported
 from trireme.observe.metrics import MetricsRegistry
@@ -312,7 +313,8 @@ class _Application:
         if options.allow_vertex_ai:
             translation = vertex_ai_translation(os.environ, options.vertex_ai_default_model, models)
             own = replace(chosen, port=options.vertex_ai_port, translation=translation, reuse_port=False)
-            await self._open("Vertex AI", HttpFrontend(self._server, own, gate, shared))
+            routes = [metrics_route(self._server)] if options.allow_metrics else []
+            await self._open("Vertex AI", HttpFrontend(self._server, own, gate, shared, routes))
             log.info("Started Vertex AI HTTPService at %s:%d", options.http_address, options.vertex_ai_port)
 
     async def _open(self, kind: str, frontend: Frontend) -> None:

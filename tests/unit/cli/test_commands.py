@@ -46,6 +46,19 @@ def test_missing_repository_is_said_without_the_usage(capsys: pytest.CaptureFixt
     )
 
 
+@pytest.mark.parametrize("place", ["gs://bucket/models", "s3://bucket/models"])
+def test_cloud_storage_is_named_as_what_is_not_read(
+    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = f"the repository '{place}' is in cloud storage, which is not read: copy it into a folder"
+    assert tritonserver_command.main([f"--model-repository={place}"]) == 1
+    assert words in capsys.readouterr().err
+    monkeypatch.setenv("AIP_MODE", "PREDICTION")
+    monkeypatch.setenv("AIP_STORAGE_URI", place)
+    assert tritonserver_command.main([]) == 1
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("environ", [{}, {"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}])
 def test_one_process_under_mpirun_is_a_server(environ: dict[str, str]) -> None:
     with ExitStack() as links:

@@ -48,6 +48,8 @@ def parse_options(
         if entry.flag not in texts and entry.environment in environ:
             values.update(_from_environment(entry, environ[entry.environment]))
     options = replace(defaults or ServerOptions(), **{**_vertex_ai_values(environ), **values})
+    if options.allow_vertex_ai and not options.model_repository and environ.get("AIP_STORAGE_URI"):
+        options = replace(options, model_repository=(environ["AIP_STORAGE_URI"],))
     options = _watching(options, values)
     check_conflicts(options)
     return ParsedOptions(replace(options, notices=_notices(options)), tuple(deprecations))
@@ -71,11 +73,9 @@ def _vertex_ai_values(environ: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if environ.get("AIP_MODE") == "PREDICTION":
         values = {"allow_vertex_ai": True, "allow_http": False, "allow_grpc": False}
-    port, storage = environ.get("AIP_HTTP_PORT"), environ.get("AIP_STORAGE_URI", "")
+    port = environ.get("AIP_HTTP_PORT")
     if port:
         values["vertex_ai_port"] = PORT.read(port, "vertex-ai-port")
-    if values.get("allow_vertex_ai") and storage.startswith("/"):
-        values["model_repository"] = (storage,)
     return values
 
 

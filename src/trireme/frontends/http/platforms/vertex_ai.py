@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from trireme.access.groups import METRICS
 from trireme.core.errors import InvalidArgumentError
-from trireme.frontends.http.head import RequestHead
+from trireme.frontends.http import answers
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.platforms.translation import header, model_path, read_binary_type
+from trireme.frontends.http.routing import Route, route
+
+if TYPE_CHECKING:
+    from trireme.server.server import InferenceServer
 
 BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json"
 REDIRECT_HEADER = "x-vertex-ai-triton-redirect"
@@ -46,3 +54,14 @@ class VertexAiTranslation:
         head.path = "/" + redirect.removeprefix("/")
         if head.method == "POST" and not _POSTED.fullmatch(head.path):
             head.method = "GET"
+
+
+def metrics_route(server: InferenceServer) -> Route:
+    """Where the header may redirect to beside the protocol: the page of the metrics port, which Vertex AI does not
+    call."""
+
+    def answer(exchange: Exchange) -> None:
+        page = server.statistics.metrics_page()
+        exchange.send(answers.typed(exchange.head, 200, page, answers.METRICS_TEXT))
+
+    return route("/metrics", GET=Endpoint(METRICS, answer, is_plain=True, reads_body=False))
