@@ -41,6 +41,7 @@ class InflightBytes:
         "connection_limit_bytes",
         "is_full",
         "limit_bytes",
+        "promised_bytes",
         "used_bytes",
         "waiting_bytes",
     )
@@ -50,9 +51,11 @@ class InflightBytes:
         self.connection_limit_bytes = connection_limit_bytes
         self.used_bytes = 0
         self.is_full = False
-        """Whether that is more than the limit."""
+        """Whether those who do not wait have more than the limit."""
         self.waiting_bytes = 0
         """Of these, what those in the line hold."""
+        self.promised_bytes = 0
+        """The same, what has not arrived of those who were let in."""
         self._line: dict[Waiter, None] = {}  # in the order in which they came, and have to be refused
         self._is_look_due = False
         self._is_poll_due = False
@@ -66,7 +69,7 @@ class InflightBytes:
     def add(self, size_bytes: int) -> None:
         """So much more, or less, is there."""
         self.used_bytes += size_bytes
-        self.is_full = self.used_bytes > self.limit_bytes
+        self.is_full = self.used_bytes - self.waiting_bytes > self.limit_bytes
         if self.used_bytes > self._peak_bytes:
             self._peak_bytes = self.used_bytes
         if size_bytes < 0 and self._line:
@@ -80,14 +83,19 @@ class InflightBytes:
     def enter(self, waiter: Waiter) -> None:
         """At the end of the line."""
         self._line[waiter] = None
-        self.waiting_bytes += waiter.size_bytes
+        self.note_waiting(waiter.size_bytes)
         self._poll_later()
 
     def leave(self, waiter: Waiter) -> None:
         """Let in, refused or gone."""
         if waiter in self._line:
             del self._line[waiter]
-            self.waiting_bytes -= waiter.size_bytes
+            self.note_waiting(-waiter.size_bytes)
+
+    def note_waiting(self, size_bytes: int) -> None:
+        """Those in the line hold so much more, or less, of what is there."""
+        self.waiting_bytes += size_bytes
+        self.is_full = self.used_bytes - self.waiting_bytes > self.limit_bytes
 
     def _poll_later(self) -> None:
         if self._line and not self._is_poll_due:
@@ -163,6 +171,23 @@ class ConnectionBytes:
             if size_bytes > 0 and self._promised_bytes:
                 size_bytes += self._promise(-min(size_bytes, self._promised_bytes))
             self._all.add(size_bytes)
+            if size_bytes < 0 and self._waiting:
+                self._check_waiting()
+
+    def _check_waiting(self) -> None:
+        """Those who wait hold no more than there is: what some held may have been let go of."""
+        too_much = sum(waiter.size_bytes for waiter in self._waiting) - self.held_bytes
+        for waiter in self._waiting:
+            if too_much > 0:
+                less = min(too_much, waiter.size_bytes)
+                waiter.size_bytes -= less
+                too_much -= less
+                self._all.note_waiting(-less)
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether more is counted than has arrived."""
+        return self._promised_bytes > 0
 
     def promise(self, size_bytes: int) -> None:
         """So much is counted before it arrives."""
@@ -176,6 +201,7 @@ class ConnectionBytes:
 
     def _promise(self, size_bytes: int) -> int:
         self._promised_bytes += size_bytes
+        self._all.promised_bytes += size_bytes
         return size_bytes
 
     def set_unsent(self, size_bytes: int) -> None:
@@ -185,31 +211,41 @@ class ConnectionBytes:
             self.unsent_bytes = size_bytes
 
     def excess(self, more_bytes: int = 0) -> str:
-        """Which limit is, or would be, exceeded, as a sentence; empty where none is."""
+        """Which limit is, or would be, exceeded by what arrives, as a sentence; empty where none is."""
+        return self._excess(self._all.used_bytes, more_bytes)
+
+    def excess_under_way(self, more_bytes: int) -> str:
+        """The same for what becomes of a request that is under way: those who wait for room wait for that, too."""
+        return self._excess(self._all.active_bytes, more_bytes)
+
+    def excess_of_answer(self, size_bytes: int, unsent_bytes: int = 0, request_bytes: int = 0) -> str:
+        """The same for an answer, which takes the place of what its request holds, beside others that wait to be read
+        and may not all be counted yet. One that is too small to be counted, as those about health are, is only held
+        against its own connection."""
+        if size_bytes <= request_bytes:
+            return ""
+        more_bytes = size_bytes - request_bytes + max(0, unsent_bytes - self.unsent_bytes)
+        own = self.held_bytes + self.unsent_bytes + more_bytes
+        if size_bytes > CHARGED_FROM_BYTES or own > self._all.connection_limit_bytes:
+            return self.excess_under_way(more_bytes)
+        return ""
+
+    def check(self, more_bytes: int) -> None:
+        """Raises UnavailableError where a limit would be exceeded by so much more of what is under way."""
+        excess = self.excess_under_way(more_bytes)
+        if excess:
+            raise UnavailableError(excess)
+
+    def _excess(self, used_bytes: int, more_bytes: int) -> str:
         own = self.held_bytes + self.unsent_bytes + more_bytes
         if own > self._all.connection_limit_bytes:
             limit = self._all.connection_limit_bytes
             return _sentence("this connection", own, limit, "max-connection-inflight-bytes", _SEND_LESS)
-        used, limit = self._all.used_bytes + more_bytes, self._all.limit_bytes
+        used, limit = used_bytes + more_bytes, self._all.limit_bytes
         if used > limit:
             advice = _SEND_LESS if own > limit else "Try again later"
             return _sentence("the server", used, limit, "max-inflight-bytes", advice)
         return ""
-
-    def excess_of_answer(self, size_bytes: int, unsent_bytes: int) -> str:
-        """The same for an answer, beside others that wait to be read and may not all be counted yet. One that is too
-        small to be counted, as those about health are, is only held against its own connection."""
-        more_bytes = size_bytes + max(0, unsent_bytes - self.unsent_bytes)
-        if size_bytes > CHARGED_FROM_BYTES:
-            return self.excess(more_bytes)
-        own = self.held_bytes + self.unsent_bytes + more_bytes
-        return self.excess(more_bytes) if own > self._all.connection_limit_bytes else ""
-
-    def check(self, more_bytes: int = 0) -> None:
-        """Raises UnavailableError where a limit is, or would be, exceeded."""
-        excess = self.excess(more_bytes)
-        if excess:
-            raise UnavailableError(excess)
 
     def check_body(self, received_bytes: int, more_bytes: int) -> None:
         """Raises where a limit would be exceeded by what becomes of a body: NeverFitsError where it is by that and by
@@ -219,7 +255,7 @@ class ConnectionBytes:
             raise NeverFitsError(never)
         self.check(more_bytes)
 
-    def fits_never(self, size_bytes: int) -> str:
+    def fits_never(self, size_bytes: int, what: str = "a request of {} bytes is") -> str:
         """The sentence for what is larger than a limit by itself; empty where it is not."""
         flags = {
             "max-connection-inflight-bytes": self._all.connection_limit_bytes,
@@ -228,7 +264,7 @@ class ConnectionBytes:
         for flag, limit in flags.items():
             if size_bytes > limit:
                 return (
-                    f"a request of {size_bytes} bytes is larger than the {limit} bytes that all together may take. "
+                    f"{what.format(size_bytes)} larger than the {limit} bytes that all together may take. "
                     f"Send less at once, or use --{flag} to increase the limit."
                 )
         return ""
@@ -265,7 +301,8 @@ class ConnectionBytes:
             return True
         if self.is_too_much(size_bytes, more_bytes or 0):
             return False
-        return more_bytes == 0 or not self._all.active_bytes or all_bytes <= limit + limit // _SPARE_SHARE
+        is_alone = not (self._all.active_bytes if more_bytes is None else self._all.promised_bytes)
+        return more_bytes == 0 or is_alone or all_bytes <= limit + limit // _SPARE_SHARE
 
     def close(self) -> None:
         """The connection is gone."""

@@ -90,6 +90,16 @@ class MessageAssembler:
         """Whether a message has begun and not ended."""
         return self._view is not None or bool(self._head)
 
+    @property
+    def arrived_bytes(self) -> int:
+        """Of that message."""
+        return len(self._head) if self._view is None else PREFIX_BYTES + self._filled
+
+    @property
+    def missing_bytes(self) -> int:
+        """The same; 0 as long as nobody knows."""
+        return 0 if self._view is None else len(self._view) - self._filled
+
     def absorb(self, data: Buffer) -> bool:
         """Takes a piece from the middle of a large message; False where it is not wholly that."""
         view = self._view

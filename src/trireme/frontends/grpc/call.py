@@ -84,6 +84,12 @@ class Call(ABC):
         return self._assembler is not None and self._assembler.is_midway
 
     @property
+    def arriving(self) -> tuple[int, int]:
+        """What is there of the message that arrives, and what is still to come."""
+        assembler = self._assembler
+        return (0, 0) if assembler is None else (assembler.arrived_bytes, assembler.missing_bytes)
+
+    @property
     def awaits_client(self) -> bool:
         """Whether the client owes the rest of something that it began."""
         return self.is_midway
@@ -177,7 +183,7 @@ class Call(ABC):
 
     def meet(self, message: grpc.CompressedMessage, inflated: bytes) -> None:
         """This is what became of it; raises NoRoomFault where there is no room for it."""
-        excess = self.connection.inflight.excess(len(inflated))
+        excess = self.connection.inflight.excess_under_way(len(inflated))
         if excess:
             raise grpc.NoRoomFault(excess)
         if not self.is_done:

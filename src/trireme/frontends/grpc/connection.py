@@ -13,7 +13,7 @@ from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
 from trireme.frontends.grpc.ports import BufferingCall, OpenCall
-from trireme.frontends.grpc.progress import Progress
+from trireme.frontends.grpc.progress import Arrivals, Progress
 from trireme.frontends.grpc.status import STOPPING
 from trireme.frontends.grpc.writing import write_pieces
 from trireme.frontends.inflight import ConnectionBytes
@@ -41,6 +41,7 @@ class GrpcConnection(asyncio.Protocol):
     """Lives from connection to loss; everything that one read produces is written with one call."""
 
     __slots__ = (
+        "_arrivals",
         "_dirty",
         "_inflated_bytes",
         "_is_behind",
@@ -81,6 +82,7 @@ class GrpcConnection(asyncio.Protocol):
         """What takes long to read is refused from now on."""
         self._refused_count = 0
         self.inflight = ConnectionBytes(context.inflight)
+        self._arrivals = Arrivals(self.http2, self.inflight)
         self.last_received = 0.0
         self.inline_bytes_left = INLINE_BYTES_PER_READ
         """What of this read may still be inflated at once, and not beside the event loop."""
@@ -187,12 +189,13 @@ class GrpcConnection(asyncio.Protocol):
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, is there of what has arrived. Where there is no room for it the client has to wait,
         and after a while the messages that are on their way are refused."""
-        inflight = self.inflight
-        inflight.hold(size_bytes)
-        if size_bytes > 0 and not self._is_full and inflight.excess():
+        self.inflight.hold(size_bytes)
+        if self._arrivals.let_in:
+            self._arrivals.look_again()
+        elif size_bytes > 0 and not self._is_full and self.inflight.excess():
             self._is_full = True
             self._hold_off_or_on()
-            inflight.wait_for_room(self._read_on, self._refuse_arriving)
+            self.context.loop.call_soon(self._wait_for_room)  # when all that was read in one go is there
 
     def note_refused(self) -> None:
         """A message took long to read, only to be refused. After a few the client is told to go elsewhere; calls that
@@ -205,14 +208,17 @@ class GrpcConnection(asyncio.Protocol):
                     stream.call.give_up_unread(too_many_refusals())
             self.stop_accepting()
 
+    def _wait_for_room(self) -> None:
+        if self._transport is not None:
+            self._arrivals.wait(self._read_on, self._refuse_arriving)
+
     def _read_on(self) -> None:
         self._is_full = False
+        self._arrivals.begin()
         self._hold_off_or_on()
 
     def _refuse_arriving(self, reason: str) -> None:
-        for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.refuse_if_midway(reason)
+        self._arrivals.refuse(reason)
         self._read_on()
 
     def _hold_off_or_on(self) -> None:

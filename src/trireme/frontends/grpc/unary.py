@@ -73,15 +73,17 @@ class UnaryCall(Call):
         connection = self.connection
         queued_bytes = connection.http2.outbound.queued_bytes
         encoding = self.plan.response_encoding
-        is_large = size > LARGE_ANSWER_BYTES or (encoding is not None and size > INLINE_DEFLATE_BYTES)
-        if (queued_bytes or is_large or self.context.inflight.is_full) and (
-            excess := connection.inflight.excess_of_answer(size, queued_bytes)
+        is_long = encoding is not None and size > INLINE_DEFLATE_BYTES
+        if (queued_bytes or is_long or size > LARGE_ANSWER_BYTES or self.context.inflight.is_full) and (
+            excess := connection.inflight.excess_of_answer(
+                size, queued_bytes, 0 if is_long else self._held_bytes + self._charged_bytes
+            )
         ):
             self.finish(grpc.RESOURCE_EXHAUSTED, excess)
             return
         if encoding is None:
             self._send(([size.to_bytes(5, "big"), *pieces], size + grpc.PREFIX_BYTES))
-        elif size <= INLINE_DEFLATE_BYTES:
+        elif not is_long:
             self._send(grpc.frame_message(pieces, size, encoding))
         else:
             self._request = None  # it is over: a client that leaves now has nothing to cancel

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
-from trireme.core.errors import ServingError
+from trireme.core.errors import ServingError, UnavailableError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.frontends.http import answers
@@ -149,6 +149,12 @@ class Exchange:
         where there is no room for it."""
         self.connection.inflight.check(size_bytes)
         self._hold(size_bytes)
+
+    def check_answer(self, size_bytes: int) -> None:
+        """Raises UnavailableError where there is no room for so large an answer in the place of the request."""
+        excess = self.connection.inflight.excess_of_answer(size_bytes, request_bytes=self.held_bytes)
+        if excess:
+            raise UnavailableError(excess)
 
     def hold_inflated(self, size_bytes: int) -> None:
         """The same for what its body was before it was compressed; raises NeverFitsError where that is too much by

@@ -187,7 +187,7 @@ class LaneInferCall(UnaryCall):
             except Exception as error:
                 self._fail_unexpectedly(error)
             else:
-                if size > LARGE_ANSWER_BYTES and (excess := self.connection.inflight.excess(size)):
+                if size > LARGE_ANSWER_BYTES and (excess := self.connection.inflight.excess_of_answer(size)):
                     self.fail(NoRoomError(excess))
                 else:
                     self.reply(pieces, size)

@@ -106,7 +106,7 @@ class InferLane:
         if is_long:
             size += json_memory_bytes(response.outputs)
         is_counted = is_long or size > LARGE_ANSWER_BYTES
-        if is_counted and (excess := call.inflight.excess(size)):
+        if is_counted and (excess := call.inflight.excess_of_answer(size, request_bytes=call.held_bytes)):
             self._end(key, messages.FAIL, errors.NoRoomError(excess))
             return
         self._close(key)

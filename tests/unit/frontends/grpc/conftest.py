@@ -12,12 +12,14 @@ import pytest
 from hpack import Decoder, Encoder
 
 from trireme.access.gate import Gate
+from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.guard import Guard
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.grpc.plan import CallPlanner
 from trireme.frontends.grpc.services.catalog import all_methods
+from trireme.frontends.inflight import InflightBytes
 from trireme.proto import service_pb2
 from trireme.protocol.http2 import wire
 
@@ -122,11 +124,12 @@ class Timer:
 class Client:
     """Speaks HTTP/2 to a connection by hand."""
 
-    def __init__(self, gate: Gate | None = None, **options: Any) -> None:
+    def __init__(self, gate: Gate | None = None, inflight: InflightBytes | None = None, **options: Any) -> None:
         self.loop = TurnedLoop()
         self.server = fake_server.FakeServer()
         chosen = GrpcFrontendOptions(**options)
-        self.context = ServiceContext(self.server, chosen, self.loop)  # type: ignore[arg-type]
+        shared = SharedLimits(inflight=inflight or InflightBytes())
+        self.context = ServiceContext(self.server, chosen, self.loop, shared)  # type: ignore[arg-type]
         self.connections: set[GrpcConnection] = set()
         planner = CallPlanner(chosen, all_methods(), Guard(gate or Gate()))
         self.connection = GrpcConnection(self.context, planner, self.connections)

@@ -74,6 +74,25 @@ def test_other_methods_are_refused_as_well_and_health_is_not(client: Any, tools:
     assert client.answers()[health][0]["grpc-status"] == "0"
 
 
+def test_answers_go_out_although_others_wait_for_room(client: Any, tools: Any) -> None:
+    inflight = limit(client, MEGABYTE, 9 * MEGABYTE)
+    inflight.add(2 * MEGABYTE)
+    inflight.note_waiting(2 * MEGABYTE)  # for what is under way
+    client.server.inference.large_bytes = 5000
+    stream_id = whole_call(client, f"{tools.SERVICE}ModelInfer", tools.infer_request("large").SerializeToString())
+    client.connection.data_received(wire.window_update_frame(stream_id, 1 << 20))
+    assert client.answers_of(stream_id)[0]["grpc-status"] == "0"
+
+
+def test_an_answer_may_take_the_place_of_its_request_however_full_it_is(client: Any, tools: Any) -> None:
+    limit(client, 50_000, 9 * MEGABYTE)
+    message = tools.infer_request(data=bytes(100_000)).SerializeToString()
+    stream_id = whole_call(client, f"{tools.SERVICE}ModelInfer", message)
+    opening = wire.window_update_frame(stream_id, 1 << 20) + wire.window_update_frame(0, 1 << 20)
+    client.connection.data_received(opening)
+    assert client.answers()[stream_id][0]["grpc-status"] == "0"
+
+
 def test_small_answers_are_refused_where_they_fill_their_own_connection(client: Any, tools: Any) -> None:
     inflight = limit(client, 99 * MEGABYTE, 9000)
     for _ in range(1000):

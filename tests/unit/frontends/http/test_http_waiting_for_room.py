@@ -259,3 +259,27 @@ def test_what_is_being_compressed_counts(client: Any, server: Any, post: Any, lo
 
     assert loop.run_until_complete(asked()).startswith(b"HTTP/1.1 200 ")
     assert not everything.used_bytes
+
+
+@pytest.mark.parametrize("wish", [b',"parameters":{"binary_data_output":true}}', b"}"])
+def test_an_answer_does_not_wait_for_those_who_wait_for_room(
+    wish: bytes, client: Any, server: Any, post: Any, loop: Any
+) -> None:
+    everything = InflightBytes(1 << 23, 1 << 23)
+    other = ConnectionBytes(everything)
+    (one,) = clients_of(client, server, everything, 1)
+    data = bytes((1 << 20) + 4) if b"true" in wish else bytes(300_000)
+    server.models["ident"].behaviour = lambda request: request.respond(
+        InferenceResponse([Tensor("OUTPUT0", "FP32", (1, len(data) // 4), data)])
+    )
+
+    async def asked() -> bytes:
+        other.hold(1 << 23)
+        other.wait_for_room(lambda: None, lambda reason: None, 1 << 23, 1 << 20)
+        one.feed(post("/v2/models/ident/infer", TEXT + wish))
+        await one.answered()
+        other.close()
+        return bytes(one.take())
+
+    assert loop.run_until_complete(asked()).startswith(b"HTTP/1.1 200 ")
+    assert not everything.used_bytes

@@ -30,7 +30,7 @@ from trireme.protocol.http2.stream import Stream
 from trireme.protocol.v2.grpc_long_request import DecodedRequest, decode_long_or_refuse, peek_names
 from trireme.protocol.v2.grpc_request import LongRequestError
 from trireme.server.call import CalledModel
-from trireme.server.long_work import count_strings_of, has_many_strings
+from trireme.server.long_work import INLINE_DEFLATE_BYTES, count_strings_of, has_many_strings
 from trireme.server.trace.tracing import Arrival
 
 if TYPE_CHECKING:
@@ -280,7 +280,8 @@ class StreamInferCall(StreamCall):
             pieces, size = item
             connection = self.connection
             queued_bytes = connection.http2.outbound.queued_bytes
-            is_large = size + self._outbox_bytes > LARGE_ANSWER_BYTES or self._sending is not None
+            most_bytes = LARGE_ANSWER_BYTES if self.plan.response_encoding is None else INLINE_DEFLATE_BYTES
+            is_large = size + self._outbox_bytes > most_bytes or self._sending is not None
             if (queued_bytes or is_large or self.context.inflight.is_full) and (
                 excess := connection.inflight.excess_of_answer(size, queued_bytes + self._outbox_bytes)
             ):

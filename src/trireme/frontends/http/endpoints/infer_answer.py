@@ -93,11 +93,11 @@ class InferAnswer:
         total = len(json)
         for buffer in buffers:
             total += len(buffer)
-        if total > LARGE_ANSWER_BYTES:
-            exchange.connection.inflight.check(total)
         if exchange.head.accepted_coding != IDENTITY:
             self._send_compressed(json, buffers, total, extra)
         else:
+            if total > LARGE_ANSWER_BYTES:
+                exchange.check_answer(total)
             head = answers.octets_head(exchange.head, len(json), total, extra)
             if total <= _JOIN_LIMIT_BYTES:
                 exchange.send(b"".join((head, json, *buffers)))
