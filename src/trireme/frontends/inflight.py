@@ -15,6 +15,9 @@ LARGE_ANSWER_BYTES: Final = 1 << 20
 """Larger answers are refused where there is no room for them; over gRPC smaller ones, too, once their client does not
 read or there is no room at all."""
 _WAIT_S: Final = 2.0
+"""How long somebody waits for room in a line that does not move."""
+_LONGEST_WAIT_S: Final = 30.0
+"""The same in one that does."""
 _POLL_S: Final = 0.05
 _TURN_S: Final = 0.02
 _SPARE_SHARE: Final = 4
@@ -37,6 +40,7 @@ class InflightBytes:
         "_is_look_due",
         "_is_poll_due",
         "_line",
+        "_moved_s",
         "_peak_bytes",
         "connection_limit_bytes",
         "is_full",
@@ -57,6 +61,7 @@ class InflightBytes:
         self.promised_bytes = 0
         """The same, what has not arrived of those who were let in."""
         self._line: dict[Waiter, None] = {}  # in the order in which they came, and have to be refused
+        self._moved_s = 0.0  # when somebody was let in last
         self._is_look_due = False
         self._is_poll_due = False
         self._peak_bytes = 0
@@ -118,8 +123,8 @@ class InflightBytes:
 
     def _look(self) -> None:
         """Lets in from the front of the line as many as there is room for; one that waits for its own connection holds
-        up nobody. All wait equally long, so those who have waited for too long are in front. Who is let in may be
-        answered at once, so the loop has its turn between many."""
+        up nobody. All wait for as long as somebody was let in lately, and then equally long, so those who have waited
+        for too long are in front. Who is let in may be answered at once, so the loop has its turn between many."""
         now_s = monotonic()
         is_full = False
         for waiter in list(self._line):
@@ -128,11 +133,13 @@ class InflightBytes:
             if monotonic() - now_s > _TURN_S:
                 self._look_again()
                 return
-            if now_s >= waiter.until_s and (is_full or not waiter.fits()):
+            until_s = min(max(waiter.since_s, self._moved_s) + _WAIT_S, waiter.since_s + _LONGEST_WAIT_S)
+            if now_s >= until_s and (is_full or not waiter.fits()):
                 waiter.refuse()
             elif is_full:
                 return
             elif waiter.fits():
+                self._moved_s = now_s
                 waiter.let_in()
             else:
                 is_full = waiter.is_too_much
@@ -316,7 +323,7 @@ class ConnectionBytes:
 class Waiter:
     """One who waits for room."""
 
-    __slots__ = ("_connection", "_more_bytes", "_refuse", "resume", "size_bytes", "until_s")
+    __slots__ = ("_connection", "_more_bytes", "_refuse", "resume", "since_s", "size_bytes")
 
     def __init__(
         self,
@@ -328,7 +335,7 @@ class Waiter:
     ) -> None:
         self.resume = resume
         self.size_bytes = size_bytes
-        self.until_s = monotonic() + _WAIT_S
+        self.since_s = monotonic()
         self._connection = connection
         self._more_bytes = more_bytes
         self._refuse = refuse

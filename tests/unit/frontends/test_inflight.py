@@ -80,3 +80,57 @@ def test_who_waits_too_long_is_refused_and_who_is_gone_is_told_nothing() -> None
     assert told_gone == []
     assert len(told) == 1
     assert "--max-inflight-bytes" in told[0]
+
+
+def test_a_line_that_moves_is_waited_in_for_longer_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(inflight, "_WAIT_S", 2.0)
+    monkeypatch.setattr(inflight, "monotonic", lambda: now_s)
+    told: list[str] = []
+
+    async def look() -> list[str]:
+        await asyncio.sleep(0.01)
+        return told
+
+    async def story() -> None:
+        nonlocal now_s
+        everything = InflightBytes(10, 10)
+        holders = [ConnectionBytes(everything) for _ in range(3)]
+        for number, holder in enumerate(holders):
+            holder.hold(10)
+            if number:
+                holder.wait_for_room(lambda number=number: told.append(f"in {number}"), told.append, 10, 0)
+        now_s = 1.9
+        holders[0].close()
+        assert await look() == ["in 1"]
+        now_s = 3.8
+        assert await look() == ["in 1"], "nobody is refused while others are let in"
+        now_s = 3.9
+        assert "--max-inflight-bytes" in (await look())[1]
+
+    asyncio.run(story())
+
+
+def test_nobody_waits_for_ever_behind_others_that_are_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(inflight, "_WAIT_S", 2.0)
+    monkeypatch.setattr(inflight, "monotonic", lambda: now_s)
+    told: list[str] = []
+
+    async def story() -> None:
+        nonlocal now_s
+        everything = InflightBytes(10, 20)
+        full, small, late = (ConnectionBytes(everything) for _ in range(3))
+        full.hold(10)
+        late.hold(5)
+        late.wait_for_room(lambda: told.append("late"), told.append, 5, 0)
+        while now_s < 29.0:
+            small.wait_for_room(lambda: told.append("small"), told.append, 0, 0)
+            now_s += 1.0
+            await asyncio.sleep(0.005)
+        assert set(told) == {"small"}
+        now_s = 30.0
+        await asyncio.sleep(0.01)
+        assert next(text for text in told if text != "small").startswith("requests and unread answers of the server")
+
+    asyncio.run(story())
