@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 class AsyncEngineArgs:
     model: str
     disable_log_requests: bool = False
+    enable_lora: bool = False
 
 
 @dataclass
@@ -56,8 +57,10 @@ class AsyncLLMEngine:
         print(f"vLLM has been given the model {arguments.model}", flush=True)
         return cls()
 
-    async def generate(self, prompt, params, request_id):
+    async def generate(self, prompt, params, request_id, lora_request=None):
         words = prompt["prompt"].split()
+        if lora_request is not None:
+            words = [lora_request.lora_name, str(lora_request.lora_int_id), lora_request.lora_path]
         outputs = [CompletionOutput(index) for index in range(params.n)]
         for step in range(params.max_tokens):
             await asyncio.sleep(0.005)

@@ -22,6 +22,15 @@ from tiny_models import tiny_causal_lm
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 PROMPT = "Tell me a story about ships"
+LORA_REQUEST = """
+from dataclasses import dataclass
+
+@dataclass
+class LoRARequest:
+    lora_name: str
+    lora_int_id: int
+    lora_path: str
+"""
 GREEDY = {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
 YES, NO = np.array([True]), np.array([False])
 
@@ -44,9 +53,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     more = {"max_model_len": 512, "tensor_parallel_size": 2, "kv_cache_dtype": "auto", "max_seq_len_to_capture": 512}
     write(repository, "vllm_model", {"model": str(weights), **arguments, **more})
     write(repository, "adapters", {"model": str(weights), "enable_lora": "true"})
-    (folder / "packages" / "vllm").mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("stand_in_vllm.py"), folder / "packages" / "vllm" / "__init__.py")
-    write(repository, "real", {"model": "some/model", "disable_log_requests": True}, ("engine", "vllm"))
+    package = folder / "packages" / "vllm"
+    (package / "lora").mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("stand_in_vllm.py"), package / "__init__.py")
+    (package / "lora" / "request.py").write_text(LORA_REQUEST)
+    real = {"model": "some/model", "disable_log_requests": True, "enable_lora": True}
+    write(repository, "real", real, ("engine", "vllm"))
+    (repository / "real" / "1" / "multi_lora.json").write_text(json.dumps({"sql": "/nowhere/sql", "poem": "/poem"}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("PYTHONPATH", f"{folder / 'packages'}:{os.environ.get('PYTHONPATH', '')}")
@@ -205,7 +218,7 @@ def test_mistakes_are_named(served: RunningServer, arrays: dict[str, Any], words
 def test_the_file_is_read(served: RunningServer) -> None:
     assert "runs on 2 ranks (cpu, cpu) with PyTorch" in served.log
     assert "max_seq_len_to_capture of model.json have no meaning here" in served.log
-    assert "has enable_lora in model.json: merge the adapter" in served.log
+    assert "multi_lora.json', which enable_lora needs: the folder of each adapter by its name" in served.log
     assert served.index()["adapters"]["state"] == "UNAVAILABLE"
     config = json.loads(served.ask("GET", "/v2/models/vllm_model/config")[2])
     assert config["model_transaction_policy"]["decoupled"] is True
@@ -220,6 +233,13 @@ def test_vllm_itself_is_asked_where_the_model_says_so(served: RunningServer) -> 
     assert [texts(piece)[0] for piece in pieces] == [" one", " two", " one"]
     with pytest.raises(InferenceServerException, match="max_tokens must be at least 1, got 0"):
         streamed(served, "real", asked(options={"max_tokens": 0}))
+
+
+def test_vllm_itself_is_told_of_adapters(served: RunningServer) -> None:
+    (result,) = streamed(served, "real", asked("one", {"max_tokens": 3, "lora_name": "poem"}))
+    assert texts(result) == ["one poem 2 /poem"]
+    with pytest.raises(InferenceServerException, match="LoRA prose is not supported, we currently support"):
+        streamed(served, "real", asked("one", {"lora_name": "prose"}))
 
 
 def leave_midway(server: RunningServer, model: str, **options: Any) -> None:

@@ -6,11 +6,13 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.settings import SELF_PLACED, Settings, read_settings
+from trireme.backends.vllm import lora_file
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +35,13 @@ _DTYPES = {"half": "float16", "float": "float32"}
 _RANKS = ("pipeline_parallel_size", "data_parallel_size")
 _QUIET = frozenset({
     "disable_log_requests", "disable_log_stats", "enable_log_requests", "enforce_eager", "swap_space", "seed",
-    "trust_remote_code", "enable_lora", "quantization", "enable_chunked_prefill", *_RANKS,
+    "trust_remote_code", "quantization", "enable_chunked_prefill", lora_file.FLAG, "max_lora_rank", *_RANKS,
 })  # fmt: skip
 """Without a meaning here, or with one that is looked at apart."""
-_OWN = ("device", "executor", "max_waiting", "cache_bytes", "step_timeout_s", "graphs", "batch_invariant", "warm_up")
+_OWN = (
+    "device", "executor", "max_waiting", "cache_bytes", "step_timeout_s", "graphs", "batch_invariant", "warm_up",
+    "max_adapters",
+)  # fmt: skip
 """The llm backend's parameters that a configuration may have beside the file."""
 
 
@@ -59,8 +64,9 @@ def read_own_settings(
     config: Mapping[str, Any],
     args: Mapping[str, str],
     around_texts: Callable[[], AbstractContextManager[None]],
+    adapters: Mapping[str, Path] | None = None,
 ) -> Settings:
-    """For our engine; raises ModelLoadError with the name of what cannot be followed."""
+    """For our engine, with these adapters by name; raises ModelLoadError with the name of what cannot be followed."""
     name = config["name"]
     _check(name, arguments)
     given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
@@ -73,12 +79,11 @@ def read_own_settings(
         meant.setdefault("graphs", "false")
     own = {"name": name, "parameters": {key: {"string_value": value} for key, value in meant.items()}}
     called = {meaning: f"'{key}' in {FILE_NAME}" for key, meaning in _MEANINGS.items() if key in arguments}
-    return read_settings(own, args, around_texts, self_placed_kinds=SELF_PLACED, called=called)
+    settings = read_settings(own, args, around_texts, self_placed_kinds=SELF_PLACED, called=called)
+    return replace(settings, options=replace(settings.options, adapters=adapters))
 
 
 def _check(name: str, arguments: Mapping[str, Any]) -> None:
-    if str(arguments.get("enable_lora", False)).lower() == "true":
-        raise ModelLoadError(f"model '{name}' has enable_lora in {FILE_NAME}: merge the adapter into the model instead")
     tokenizer = arguments.get("tokenizer")
     if tokenizer not in (None, arguments["model"]):
         raise ModelLoadError(

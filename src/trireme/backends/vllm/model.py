@@ -17,6 +17,7 @@ from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import begin_each
 from trireme.backends.vllm import tensors
 from trireme.backends.vllm.engine_file import read_engine_file, read_own_settings
+from trireme.backends.vllm.lora_file import read_lora_file
 from trireme.backends.vllm.own_engine import OwnEngine
 from trireme.backends.vllm.text_answer import TextAnswer
 from trireme.backends.vllm.text_request import read_text_request
@@ -54,18 +55,19 @@ class TritonPythonModel:
         """Ends what is under way and gives the device's memory back."""
         self._engine.close()
 
-    @staticmethod
-    def _load(config: Mapping[str, Any], args: Mapping[str, str]) -> OwnEngine | VllmEngine:
+    def _load(self, config: Mapping[str, Any], args: Mapping[str, str]) -> OwnEngine | VllmEngine:
         named = config.get("parameters", {}).get("engine", {}).get("string_value", "") or ENGINES[0]
         if named not in ENGINES:
             raise ModelLoadError(f"parameter 'engine' must be {' or '.join(ENGINES)}, found '{named}'")
-        arguments = read_engine_file(Path(args["model_repository"]), args["model_version"])
+        place = Path(args["model_repository"]), args["model_version"]
+        arguments = read_engine_file(*place)
+        self._adapters = adapters = read_lora_file(arguments, *place)
         if named == "vllm":
-            return VllmEngine(arguments)
-        settings = read_own_settings(arguments, config, args, pb_runtime.current().channel.gather)
+            return VllmEngine(arguments, adapters or {})
+        settings = read_own_settings(arguments, config, args, pb_runtime.current().channel.gather, adapters)
         return OwnEngine(settings, config["name"], args["model_version"])
 
     def _begin(self, request: InferenceRequest, sender: InferenceResponseSender) -> None:
-        answer = TextAnswer(read_text_request(request), sender, self._pacer, lambda: None)
+        answer = TextAnswer(read_text_request(request, self._adapters), sender, self._pacer, lambda: None)
         timeout_us = request.timeout()
         self._engine.submit(answer, timeout_us / 1e6 if timeout_us else None)

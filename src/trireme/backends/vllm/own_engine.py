@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.llm.answer_form import OPTIONS, AnswerForms
 from trireme.backends.llm.answers import REASONS
 from trireme.backends.llm.logprobs import by_id
@@ -18,15 +19,19 @@ from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.refusals import WishError, end_code
 from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
+from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.generation import Generation, TextOutput
 from trireme.llm.grammar.compiler import NewGrammarError
 from trireme.llm.grammar.trial import AT_A_TIME
 from trireme.llm.request import TokenLogprobs
+from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.text_engine import Engine
 
 _DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "max_tokens": 16}
 """vLLM's, where a request does not say."""
 _KNOWN = SAMPLING_OPTIONS | OPTIONS
+_Begin = Callable[[PlacedAdapter | None, float | None], None]
+"""Takes the adapter and when the answer has to be whole."""
 
 
 class OwnEngine:
@@ -38,9 +43,13 @@ class OwnEngine:
         )
         report_devices(self._engine.core.executor, settings.device)
         self._forms = AnswerForms(self._engine, None, None)
+        self._loads = WaitingRequests(settings.options.max_waiting, "adapters to be read")
         self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled", AT_A_TIME)
         self._engine.grammars.compiles_at_once = False
         self._metrics = EngineMetrics(self._engine.core, name, version)
+        self._adapter_metrics: AdapterMetrics | None = None
+        if settings.options.adapters is not None:
+            self._adapter_metrics = AdapterMetrics(self._engine.adapters, name, version)
         self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._look_around)
         self._caretaker.start()
 
@@ -52,22 +61,41 @@ class OwnEngine:
     def _look_around(self) -> None:
         """Now and then, in the caretaker's thread."""
         self._compiles.end_overdue()
+        self._loads.end_overdue()
         self._metrics.update()
+        if self._adapter_metrics is not None:
+            self._adapter_metrics.update()
 
     def submit(self, answer: TextAnswer, timeout_s: float | None) -> None:
         """Raises WishError, SamplingError, EngineBusyError or EngineClosedError."""
-        try:
-            self._begin(answer, timeout_s)
-        except NewGrammarError as new:
-            deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            self._compiles.add(answer.sender, partial(self._compile, new, answer, deadline), deadline)
+        self._begin_until(None if timeout_s is None else time.monotonic() + timeout_s, answer)
 
-    def _compile(self, new: NewGrammarError, answer: TextAnswer, deadline: float | None) -> None:
+    def _begin_until(self, deadline: float | None, answer: TextAnswer) -> None:
+        """Now, or when a grammar is compiled or an adapter read."""
+        try:
+            begin = self._read(answer)
+        except NewGrammarError as new:
+            self._compiles.add(answer.sender, partial(self._compile, new, deadline, answer), deadline)
+            return
+        name = answer.request.adapter
+        if not name:
+            begin(None, deadline)
+        elif (adapter := self._engine.adapters.take_if_kept(name)) is not None:
+            begin(adapter, deadline)
+        else:
+            self._loads.add(answer.sender, partial(self._read_adapter, name, begin, deadline), deadline)
+
+    def _compile(self, new: NewGrammarError, deadline: float | None, answer: TextAnswer) -> None:
         """In a thread that waits for grammars."""
         new.compile()
-        self.submit(answer, None if deadline is None else max(deadline - time.monotonic(), 0.001))
+        self._begin_until(deadline, answer)
 
-    def _begin(self, answer: TextAnswer, timeout_s: float | None) -> None:
+    def _read_adapter(self, name: str, begin: _Begin, deadline: float | None) -> None:
+        """In the thread that waits for adapters."""
+        begin(self._engine.adapters.take(name), deadline)
+
+    def _read(self, answer: TextAnswer) -> _Begin:
+        """What begins a request; raises NewGrammarError where its grammar has to be compiled before."""
         wanted, tokenizer = answer.request, self._engine.tokenizer
         options = {**_DEFAULTS, **wanted.options}
         if wanted.options.keys() & MAX_TOKENS and "max_tokens" not in wanted.options:
@@ -80,10 +108,25 @@ class OwnEngine:
         tokens = tokenizer.encode(wanted.prompt, True)
         form = self._forms.read(options, False, tokens)
         params = read_params(options, tokenizer, form.grammar, form.shown_ids)
+        return partial(self._begin, answer, tokens, params, tells)
+
+    def _begin(
+        self,
+        answer: TextAnswer,
+        tokens: list[int],
+        params: SamplingParams,
+        tells: bool,
+        adapter: PlacedAdapter | None,
+        deadline: float | None,
+    ) -> None:
+        """An adapter that was taken is given back at the end."""
+        if adapter is not None and self._adapter_metrics is not None:
+            self._adapter_metrics.count(adapter.name)
         answer.begin(params.choices, len(tokens))
         listener = _Listener(self, answer, len(tokens), params.choices, tells)
         self._caretaker.expect_work()
-        generation = self._engine.submit(tokens, params, listener, timeout_s=timeout_s)
+        timeout_s = None if deadline is None else max(deadline - time.monotonic(), 0.001)
+        generation = self._engine.submit(tokens, params, listener, timeout_s=timeout_s, adapter=adapter)
         listener.generation = generation
         if answer.is_closed:  # before it could be cancelled
             generation.cancel()
@@ -95,6 +138,7 @@ class OwnEngine:
         """Ends what is under way and gives the device's memory back."""
         self._caretaker.stop()
         self._engine.close()
+        self._loads.stop()
         self._compiles.stop()
 
     def ended(self, listener: _Listener, output: TextOutput) -> None:

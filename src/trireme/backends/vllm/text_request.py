@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +29,13 @@ class TextRequest:
     """By vLLM's names for how tokens are chosen."""
     told: frozenset[str]
     """The outputs that are wanted beside the text."""
+    adapter: str = ""
+    """The name of the adapter to write with; "": none."""
 
 
-def read_text_request(request: InferenceRequest) -> TextRequest:
-    """Raises WishError with the tensor's name."""
+def read_text_request(request: InferenceRequest, adapters: Collection[str] | None) -> TextRequest:
+    """Raises WishError with the tensor's name; `adapters` are those that may be asked for, None where the model is not
+    to have any."""
     inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
 
     def flag(name: str, default: bool = False) -> bool:
@@ -52,19 +56,29 @@ def read_text_request(request: InferenceRequest) -> TextRequest:
         options = json.loads(request.parameters() or "{}")
     if not isinstance(options, dict):
         raise WishError("'sampling_parameters' must be a JSON object")
+    adapter = _adapter(options.pop("lora_name", None), adapters)
     return TextRequest(
         _text(inputs["text_input"][0]),
         is_stream,
         has_prompt,
         _read_options(options),
         asked_for(inputs),
+        adapter,
     )
+
+
+def _adapter(name: Any, known: Collection[str] | None) -> str:
+    if name is None:
+        return ""
+    if known is None:
+        raise WishError("LoRA feature is not enabled.")
+    if not isinstance(name, str) or name not in known:
+        raise WishError(f"LoRA {name!s:.80} is not supported, we currently support {list(known)}")
+    return name
 
 
 def _read_options(given: dict[str, Any]) -> dict[str, Any]:
     """Numbers and flags may be texts, as clients of Triton send them."""
-    if given.pop("lora_name", None) is not None:
-        raise WishError("LoRA feature is not enabled.")
     found = {}
     for key, value in given.items():
         if key.startswith("triton_") or value is None:

@@ -9,6 +9,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
@@ -24,12 +25,13 @@ PACKAGE = "vllm"
 class VllmEngine:
     """Its event loop runs in a thread of its own."""
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any], adapters: Mapping[str, Path]) -> None:
         if importlib.util.find_spec(PACKAGE) is None:
             raise ModelLoadError(
                 "the parameter 'engine' asks for vLLM, which is not installed here: pip install vllm, or leave it out"
             )
         self._package = importlib.import_module(PACKAGE)
+        self._adapters = self._lora_requests(adapters)
         self._numbers = itertools.count()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
@@ -67,6 +69,14 @@ class VllmEngine:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
 
+    @staticmethod
+    def _lora_requests(adapters: Mapping[str, Path]) -> dict[str, Any]:
+        """vLLM wants a number for each, from 1."""
+        if not adapters:
+            return {}
+        make = importlib.import_module(f"{PACKAGE}.lora.request").LoRARequest
+        return {name: make(name, number, str(folder)) for number, (name, folder) in enumerate(adapters.items(), 1)}
+
     async def _start(self, arguments: Mapping[str, Any]) -> Any:
         return self._package.AsyncLLMEngine.from_engine_args(self._package.AsyncEngineArgs(**arguments))
 
@@ -86,7 +96,9 @@ class VllmEngine:
 
     async def _follow(self, answer: TextAnswer, params: Any, number: str, tells: bool) -> None:
         told: list[_Told] = []
-        async for output in self._engine.generate({"prompt": answer.request.prompt}, params, number):
+        adapter = self._adapters.get(answer.request.adapter)
+        chosen = {} if adapter is None else {"lora_request": adapter}
+        async for output in self._engine.generate({"prompt": answer.request.prompt}, params, number, **chosen):
             if not told:
                 told = [_Told() for _ in output.outputs]
                 answer.begin(len(told), len(output.prompt_token_ids))

@@ -52,7 +52,6 @@ def test_the_engine_looks_for_a_gpu_itself(model: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"enable_lora": True}, "enable_lora"),
         ({"tokenizer": "another/one"}, "another/one"),
         ({"max_model_len": "many"}, "'max_model_len' in model.json of model 'm' must be a whole number"),
         ({"gpu_memory_utilization": 1.5}, "'gpu_memory_utilization' in model.json of model 'm' must be a number above"),
@@ -82,4 +81,4 @@ def test_a_file_that_names_no_model_is_refused(model: Path, text: str, words: st
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
 def test_vllm_has_to_be_installed_where_it_is_asked_for() -> None:
     with pytest.raises(ModelLoadError, match="asks for vLLM, which is not installed here"):
-        VllmEngine({"model": "gpt2"})
+        VllmEngine({"model": "gpt2"}, {})
