@@ -17,6 +17,17 @@ def flag_suggestion(flag: str, known: Iterable[str]) -> str:
     return f". Did you mean '--{nearest}'?" if nearest else ""
 
 
+def positive(text: str) -> int:
+    """The value of a flag that is a whole number of at least one."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is less than one")
+    return value
+
+
 class FlagParser(argparse.ArgumentParser):
     """Argparse's, which knows flags by their neighbours too."""
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trireme.config.options.flag_parser import FlagParser
+from trireme.config.options.flag_parser import FlagParser, positive
 from trireme.llm.models.engine_folder.description import KV_CACHES
 from trireme.llm.quantization.plan import CALIBRATED, Method
 
@@ -29,6 +29,8 @@ _THEIR_FORMATS: Mapping[str, Method] = {
     "int4_gptq": "gptq",
 }
 """What quantize.py calls the methods."""
+_ROUNDED_AT_BUILD: Mapping[str, Method] = {"int8": "int8", "int4": "int4", "int4_awq": "awq", "int4_gptq": "gptq"}
+"""And `--weight_only_precision`, which counts beside `--use_weight_only` alone."""
 _WITHOUT_MEANING: Mapping[str, str] = {
     "use_gemm_plugin": "products choose their kernel by themselves",
     "gemm_plugin": "products choose their kernel by themselves",
@@ -62,6 +64,40 @@ _WITHOUT_MEANING: Mapping[str, str] = {
     "max_output_len": "set it where the model is served: max_length",
     "max_seq_len": "set it where the model is served: max_length",
     "max_num_tokens": "set it where the model is served: max_step_tokens",
+    "opt_num_tokens": "steps are as long as the requests make them",
+    "tokens_per_block": "set it where the model is served: block_size",
+    "int8_kv_cache": "keys and values of eight bits are floats here: --kv-cache-dtype fp8",
+    "kv_cache_type": "the cache always has blocks",
+    "use_smooth_quant": "activations are not rounded; --quantize int8 rounds the weights",
+    "smoothquant": "activations are not rounded; --quantize int8 rounds the weights",
+    "per_channel": "each row of a matrix always has a scale",
+    "per_token": "activations are not rounded",
+    "per_group": "int4, awq and gptq always have a scale for each group",
+    "group_size": "groups have 128 columns, or 64 where 128 does not divide",
+    "awq_block_size": "groups have 128 columns, or 64 where 128 does not divide",
+    "quant_ckpt_path": "give the quantized checkpoint as --model: it is read as it is",
+    "use_parallel_embedding": "ranks always have their rows of the vocabulary",
+    "embedding_sharding_dim": "ranks always have their rows of the vocabulary",
+    "use_embedding_sharing": "a head that is the embedding is one tensor anyway",
+    "use_layernorm_plugin": "norms choose their kernel by themselves",
+    "use_rmsnorm_plugin": "norms choose their kernel by themselves",
+    "use_lookup_plugin": "embeddings choose their kernel by themselves",
+    "nccl_plugin": "ranks exchange by NCCL or gloo",
+    "moe_plugin": "experts choose their kernel by themselves",
+    "use_fp8_context_fmha": "prompts are computed in 16 bits",
+    "reduce_fusion": "there is no graph to be optimized",
+    "builder_opt": "there is no graph to be optimized",
+    "profiling_verbosity": "there is no graph to be optimized",
+    "weight_sparsity": "weights are read whole",
+    "enable_debug_output": "there is no graph to be optimized",
+    "gpus_per_node": "ranks are counted where the model is served",
+    "calib_max_seq_length": "pieces of calibration have 512 tokens",
+    "lora_plugin": "name the adapters where the model is served: adapters",
+    "lora_dir": "name the adapters where the model is served: adapters",
+    "lora_target_modules": "an adapter's files say it",
+    "max_lora_rank": "an adapter's files say it",
+    "max_draft_len": "set it where the model is served: speculation_tokens",
+    "speculative_decoding_mode": "set it where the model is served: speculation",
 }
 """Flags of build.py and trtllm-build that this builder does without, and why."""
 
@@ -72,7 +108,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     if given.quantize == "none" and given.enable_fp8:
         given.quantize = "fp8"
     if given.quantize == "none" and given.use_weight_only:
-        given.quantize = given.weight_only_precision or "int8"
+        given.quantize = _ROUNDED_AT_BUILD[given.weight_only_precision or "int8"]
     given.tensor_parallel = given.tensor_parallel or given.world_size or 1
     return given
 
@@ -91,18 +127,18 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--quantize", "--qformat", default="none", type=_method, metavar="METHOD", help=f"one of {', '.join(METHODS)}")
     add("--calibrate", "--calib_dataset", type=Path, metavar="FILE", help="text for awq and gptq, in lines")
-    add("--calibration-size", "--calib_size", type=_positive, default=128, metavar="N", help="pieces of it (128)")
+    add("--calibration-size", "--calib_size", type=positive, default=128, metavar="N", help="pieces of it (128)")
     add("--perplexity", type=Path, metavar="FILE", help="the text to measure with (the calibration's, or our own)")
     add("--no-perplexity", action="store_true", help="do not measure")
     add("--dtype", choices=["float16", "bfloat16", "float32"], help="of what stays in floats (as it is)")
     add("--device", default="auto", metavar="DEVICE", help="where calibration and measurement run (auto)")
-    add("--tensor-parallel", "--tp_size", type=_positive, metavar="N", help="GPUs (1)")
-    add("--world_size", type=_positive, help=argparse.SUPPRESS)
+    add("--tensor-parallel", "--tp_size", type=positive, metavar="N", help="GPUs (1)")
+    add("--world_size", type=positive, help=argparse.SUPPRESS)
     add("--kv-cache-dtype", "--kv_cache_dtype", choices=KV_CACHES, default="auto", help="of keys and values (auto)")
     add("--fp8_kv_cache", dest="kv_cache_dtype", action="store_const", const="fp8", help=argparse.SUPPRESS)
     add("--enable_fp8", action="store_true", help=argparse.SUPPRESS)
     add("--use_weight_only", action="store_true", help=argparse.SUPPRESS)
-    add("--weight_only_precision", choices=["int8", "int4"], help=argparse.SUPPRESS)
+    add("--weight_only_precision", choices=list(_ROUNDED_AT_BUILD), help=argparse.SUPPRESS)
     for name in _WITHOUT_MEANING:
         add(f"--{name}", nargs="?", const=True, help=argparse.SUPPRESS)
     return parser
@@ -122,10 +158,3 @@ def _method(text: str) -> Method:
     if text not in _THEIR_FORMATS:
         raise argparse.ArgumentTypeError(f"'{text}' is not a quantization; known are {', '.join(METHODS)}")
     return _THEIR_FORMATS[text]
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is less than one")
-    return value

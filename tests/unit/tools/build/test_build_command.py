@@ -44,6 +44,19 @@ def test_the_line_that_builds_a_large_engine_of_eight_bits_is_understood() -> No
     assert parse_arguments(["--model", "m", "--output", "o", "--world_size", "2"]).tensor_parallel == 2
 
 
+def test_what_asks_for_other_bits_than_there_are_is_named() -> None:
+    """convert_checkpoint.py's and trtllm-build's words."""
+    line = (
+        "--model_dir m --output_dir o --int8_kv_cache --smoothquant 0.5 --per_token --per_channel --lora_plugin float16"
+    )
+    given = parse_arguments(line.split())
+    assert (given.quantize, given.kv_cache_dtype) == ("none", "auto")
+    said = without_meaning(given)
+    assert len(said) == 5
+    assert any(one.startswith("--int8_kv_cache") and one.endswith("--kv-cache-dtype fp8") for one in said)
+    assert "--lora_plugin has no meaning here: name the adapters where the model is served: adapters" in said
+
+
 def test_folder_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--model", str(tmp_path / "nothing"), "--output", str(tmp_path / "engine")]) == 1
     assert f"there is no folder {tmp_path / 'nothing'}; give the one that has the" in capsys.readouterr().err
@@ -64,6 +77,8 @@ def test_the_line_that_quantizes_is_understood() -> None:
         ("--use_weight_only", "int8"),
         ("--enable_fp8", "fp8"),
         ("--use_weight_only --weight_only_precision int4", "int4"),
+        ("--use_weight_only --weight_only_precision int4_awq", "awq"),
+        ("--use_weight_only --weight_only_precision int4_gptq --per_group", "gptq"),
         ("", "none"),
     ],
 )
@@ -76,6 +91,8 @@ def test_methods_have_names_of_both(words: str, method: str) -> None:
     [
         ("--quantize int3", "'int3' is not a quantization; known are none, fp8, int8, int4, awq, gptq"),
         ("--calibration-size 0", "'0' is less than one"),
+        ("--calib_size many", "--calib_size: 'many' is not a whole number"),
+        ("--tp_size 1.5", "--tp_size: '1.5' is not a whole number"),
         ("--dtype int8", "invalid choice: 'int8'"),
     ],
 )
