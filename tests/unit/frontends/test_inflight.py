@@ -115,22 +115,24 @@ def test_nobody_waits_for_ever_behind_others_that_are_let_in(monkeypatch: pytest
     now_s = 0.0
     monkeypatch.setattr(inflight, "_WAIT_S", 2.0)
     monkeypatch.setattr(inflight, "monotonic", lambda: now_s)
-    told: list[str] = []
+    let_in: list[int] = []
+    refused: list[str] = []
 
     async def story() -> None:
         nonlocal now_s
-        everything = InflightBytes(10, 20)
-        full, small, late = (ConnectionBytes(everything) for _ in range(3))
-        full.hold(10)
-        late.hold(5)
-        late.wait_for_room(lambda: told.append("late"), told.append, 5, 0)
-        while now_s < 29.0:
-            small.wait_for_room(lambda: told.append("small"), told.append, 0, 0)
-            now_s += 1.0
+        everything = InflightBytes(10, 10)
+        holders = [ConnectionBytes(everything) for _ in range(40)]
+        for number, holder in enumerate(holders):
+            holder.hold(10)
+            if number:
+                holder.wait_for_room(lambda number=number: let_in.append(number), refused.append, 10, 0)
+        for number, holder in enumerate(holders[:29]):
+            now_s = number + 1.0
+            holder.close()
             await asyncio.sleep(0.005)
-        assert set(told) == {"small"}
+        assert (let_in, refused) == ([*range(1, 30)], [])
         now_s = 30.0
         await asyncio.sleep(0.01)
-        assert next(text for text in told if text != "small").startswith("requests and unread answers of the server")
+        assert len(refused) == 10
 
     asyncio.run(story())
