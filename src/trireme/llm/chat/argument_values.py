@@ -18,7 +18,10 @@ def argument_json(text: str, schema: Any) -> str:
     kinds = _kinds(schema)
     found, is_read = _read(text.strip())
     if is_read and (not kinds or _kind_of(found) & kinds):
-        return json.dumps(found, ensure_ascii=False)
+        try:
+            return json.dumps(found, ensure_ascii=False, allow_nan=False)
+        except (ValueError, RecursionError):  # a number beyond those of JSON's readers
+            pass
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -145,7 +145,7 @@ class JsonCall:
         """A key or a value is whole."""
         try:
             found = json.loads(raw, strict=False)
-        except ValueError:
+        except (ValueError, RecursionError):
             found, is_sound = None, is_streamed
         else:
             is_sound = True

@@ -11,12 +11,18 @@ from trireme.llm.chat.tool_parser import ToolParser
 
 _TAG = "<|python_start|>"
 _BEGINNING = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
+_QUOTES = "'\""
+_BRACKET = re.compile(r"[()\[\]{}'\"]")
+_IN_QUOTES = {quote: re.compile(rf"[\\{quote}]") for quote in _QUOTES}
 _MAYBE = re.compile(r"\[\s*([A-Za-z_][\w.]*)?$")
 _NAMES = {"true": True, "false": False, "null": None, "None": None, "True": True, "False": False}
 
 
 class PythonicParser(ToolParser):
     """An answer that is no such list is content. A call is told once it is whole: its arguments have to be read."""
+
+    _scan: _CallScan | None = None
+    """Of the call that has begun in the buffer."""
 
     def _begin(self) -> bool:
         start = self._buffer.lstrip()
@@ -32,55 +38,68 @@ class PythonicParser(ToolParser):
         return self._go(self._calls)
 
     def _calls(self) -> bool:
-        start = self._buffer.lstrip(" \t\r\n,")
-        if not start:
-            return False
-        if start.startswith("]"):
-            self._buffer, self._raw = start[1:], ""
-            return self._go(self._nothing)
-        end = _call_end(start)
+        if self._scan is None:
+            start = self._buffer.lstrip(" \t\r\n,")
+            if not start:
+                return False
+            if start.startswith("]"):
+                self._buffer, self._raw = start[1:], ""
+                return self._go(self._nothing)
+            self._scan = _CallScan(len(self._buffer) - len(start))
+        end = self._scan.end(self._buffer)
         if end is None:
             return False
-        call = _read_call(start[:end])
+        call = _read_call(self._buffer[self._scan.begin : end])
+        self._scan = None
         if call is None:
             self._buffer, self._raw = self._raw + self._buffer, ""
             return self._go(self._plain)
-        self._buffer, self._raw = start[end:], ""
+        self._buffer, self._raw = self._buffer[end:], ""
         self._start_call(call[0])
-        self._tell_arguments(json.dumps(call[1], ensure_ascii=False))
+        self._tell_arguments(call[1])
         self._end_call()
         return True
 
 
-def _call_end(text: str) -> int | None:
-    """Where the first call ends; None where it goes on."""
-    depth, quote, is_escaped = 0, "", False
-    for at, char in enumerate(text):
-        if quote:
-            if is_escaped:
-                is_escaped = False
-            elif char == "\\":
-                is_escaped = True
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-            if depth <= 0:
-                return at + 1
-    return None
+class _CallScan:
+    """Finds where a call ends in a text that grows: what was looked at is not looked at again."""
+
+    def __init__(self, begin: int) -> None:
+        self.begin = self._at = begin
+        self._depth = 0
+        self._quote = ""
+
+    def end(self, text: str) -> int | None:
+        """Where the call ends; None where it goes on."""
+        while found := (_IN_QUOTES[self._quote] if self._quote else _BRACKET).search(text, self._at):
+            mark = found[0]
+            if mark == "\\":  # and what it escapes, which may be still to come
+                self._at = found.start()
+                if found.end() == len(text):
+                    return None
+                self._at += 2
+                continue
+            self._at = found.end()
+            if self._quote:
+                self._quote = ""
+            elif mark in _QUOTES:
+                self._quote = mark
+            else:
+                self._depth += 1 if mark in "([{" else -1
+                if self._depth <= 0 and mark in ")]}":
+                    return self._at
+        self._at = len(text)
+        return None
 
 
-def _read_call(text: str) -> tuple[str, dict[str, Any]] | None:
-    """A name and arguments; None where the text is something else."""
+def _read_call(text: str) -> tuple[str, str] | None:
+    """A name, and arguments as JSON; None where the text is something else."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(entry.arg is None for entry in call.keywords):
             return None
-        return ast.unparse(call.func), {str(entry.arg): _value(entry.value) for entry in call.keywords}
+        arguments = {str(entry.arg): _value(entry.value) for entry in call.keywords}
+        return ast.unparse(call.func), json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
 

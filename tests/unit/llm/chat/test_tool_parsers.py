@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parsing import call, cuts, numbered, parsed
+from parsing import call, cuts, merged, numbered, parsed
 
 from trireme.llm.chat.deepseek import ALL_CLOSING, ALL_OPENING, CLOSING, OPENING, SEPARATOR, DeepSeekParser
 from trireme.llm.chat.events import CallArguments, CallEnd, CallStart, Content, Event
@@ -108,6 +110,17 @@ CASES: dict[str, tuple[type[ToolParser], str, list[Event]]] = {
     "pythonic behind its tag": (PythonicParser, "<|python_start|>[time()]<|python_end|>", call(0, "time", "{}")),
     "pythonic, a list": (PythonicParser, "[1] is a note, [see(here)]", [Content("[1] is a note, [see(here)]")]),
     "pythonic, code in an argument": (PythonicParser, "[time(zone=open(1))]", [Content("[time(zone=open(1))]")]),
+    "pythonic, a number beyond JSON's": (PythonicParser, "[time(a=1e999)]", [Content("[time(a=1e999)]")]),
+    "pythonic, a number of many digits": (
+        PythonicParser,
+        f"[time(a=0x{'f' * 5000})]",
+        [Content(f"[time(a=0x{'f' * 5000})]")],
+    ),
+    "pythonic, the second cut off": (
+        PythonicParser,
+        "[time(), time(zone='\\'",
+        [*call(0, "time", "{}"), Content(", time(zone='\\'")],
+    ),
     "pythonic, cut off": (PythonicParser, "[time(zone=", [Content("[time(zone=")]),
 }
 
@@ -115,7 +128,7 @@ CASES: dict[str, tuple[type[ToolParser], str, list[Event]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_events_wherever_the_text_is_cut(name: str) -> None:
     kind, text, wanted = CASES[name]
-    for pieces in cuts(text):
+    for pieces in cuts(text) if len(text) < 1000 else ([text], list(text)):
         assert parsed(kind(NAMES, numbered()), pieces) == wanted, pieces
 
 
@@ -152,6 +165,24 @@ def test_arguments_are_told_while_they_are_written() -> None:
 
 def test_content_is_told_while_it_is_written() -> None:
     assert HermesParser().feed("It rains, and < is no tag") == [Content("It rains, and < is no tag")]
+
+
+@pytest.mark.parametrize("kind", [HermesParser, LlamaParser])
+def test_arguments_of_any_depth_are_passed_on(kind: type[ToolParser]) -> None:
+    arguments = '{"a": ' + "[" * 5000 + "]" * 5000 + "}"
+    text = f'{{"name": "time", "arguments": {arguments}}}'
+    text = f"<tool_call>{text}</tool_call>" if kind is HermesParser else text
+    assert parsed(kind(NAMES, numbered()), [text]) == call(0, "time", arguments)
+
+
+def test_a_long_call_is_looked_at_once() -> None:
+    parser = PythonicParser(NAMES, numbered())
+    parser.feed("[time(zone='")
+    began_s = time.process_time()
+    for _ in range(8000):
+        assert parser.feed("word") == []
+    assert time.process_time() - began_s < 5  # a look at all of it with every piece takes a minute
+    assert merged(parser.feed("')]")) == call(0, "time", f'{{"zone": "{"word" * 8000}"}}')
 
 
 def test_ids_are_as_their_users_expect_them() -> None:

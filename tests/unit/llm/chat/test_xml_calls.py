@@ -158,6 +158,8 @@ def test_a_text_is_told_while_it_is_written() -> None:
         ("3", {"type": "integer"}, "3"),
         ("3.0", {"type": "integer"}, "3.0"),
         ("NaN", {"type": "number"}, '"NaN"'),
+        ("1e999", {"type": "number"}, '"1e999"'),
+        ("[1e999]", None, '"[1e999]"'),
         ("true", {"type": "boolean"}, "true"),
         ("False", {"type": "boolean"}, "false"),
         ("3", {"anyOf": [{"type": "string"}, {"type": "null"}]}, '"3"'),
