@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from trireme.core.errors import ServingError, UnavailableError
+from trireme.core.errors import InvalidArgumentError, ServingError, UnavailableError
 from trireme.frontends.http.body import BodyCollector, ChunkedBody, DiscardedBody, FixedBody
 from trireme.frontends.http.exchange import AnswerSink, Exchange
 from trireme.frontends.http.head import RequestHead
@@ -55,11 +55,19 @@ def answer_with_room(exchange: Exchange, answer: Callable[[Exchange], None], go_
 
     too_large = inflight.fits_never(exchange.held_bytes)
     if too_large:
-        exchange.send_json(encode_error(too_large), 413)
+        exchange.send_json(refusal_body(exchange.head, 413, too_large), 413)
         go_on()
     else:
         exchange.leave_line = leave
         inflight.wait_for_room(answer_late, refuse, exchange.held_bytes, 0)
+
+
+def refusal_body(head: RequestHead | None, status: int, message: str) -> bytes:
+    """An error in the shape of the endpoint that was asked for, where that is known."""
+    form = head.endpoint.error_form if head is not None and head.endpoint is not None else None
+    if form is None:
+        return encode_error(message)
+    return form(UnavailableError(message) if status >= 500 else InvalidArgumentError(message))[1]
 
 
 def missing_bytes(head: RequestHead, received_bytes: int) -> int | None:

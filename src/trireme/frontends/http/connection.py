@@ -16,6 +16,7 @@ from trireme.frontends.http.admission import (
     create_collector,
     find_refusal,
     missing_bytes,
+    refusal_body,
     size_refusal,
     throws_body_away,
 )
@@ -28,7 +29,6 @@ from trireme.frontends.http.status import status_of
 from trireme.frontends.inflight import CHARGED_FROM_BYTES
 from trireme.frontends.pace import restart_if_held_back
 from trireme.frontends.refusals import MAX_COSTLY_REFUSALS, too_many_refusals
-from trireme.protocol.json_codec.text import encode_error
 
 log = logging.getLogger(__name__)
 
@@ -327,7 +327,8 @@ class Connection(OrderedAnswers):
 
     def _refuse(self, status: int, message: str, head: RequestHead | None = None) -> None:
         """Answers what is not a request that can be served, behind earlier answers, and ends the connection."""
-        visit = refused_visit(self._owner.gate, head or self._head, self.peer)
+        head = head or self._head
+        visit = refused_visit(self._owner.gate, head, self.peer)
         self._is_last_read = self._lingers = True
         self._unread = b""
         self._head = self._collector = None
@@ -335,7 +336,7 @@ class Connection(OrderedAnswers):
         exchange = Exchange(self, closing_head(), b"")
         exchange.visit = visit
         self._exchanges.append(exchange)
-        exchange.send(answers.typed(exchange.head, status, encode_error(message)))
+        exchange.send(answers.typed(exchange.head, status, refusal_body(head, status, message)))
 
     def note_refused(self) -> None:
         """A request took long to read, only to be refused. Where clients send requests ahead, a few such end the
@@ -375,4 +376,4 @@ class RestrictedConnection(Connection):
         exchange = Exchange(self, head, b"")
         exchange.visit = refused_visit(self._owner.gate, head, self.peer)
         self._exchanges.append(exchange)
-        exchange.send(answers.typed(head, 503, encode_error(self._place.refusal)))
+        exchange.send(answers.typed(head, 503, refusal_body(head, 503, self._place.refusal)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 from typing import Any
 
 import pytest
@@ -94,6 +95,45 @@ def test_what_never_fits_is_told_so_at_once(
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert flag in answer
     assert b"later" not in answer
+
+
+@pytest.mark.parametrize("piece_bytes", [100_000, 4_000])
+def test_refusals_of_bodies_have_the_shape_of_their_api(
+    piece_bytes: int, client: Any, server: Any, post: Any, loop: Any
+) -> None:
+    writer = _client_of(client, server, InflightBytes(9_000, 4_000))
+    raw = post("/v1/completions", BODY)
+
+    async def story() -> bytes:
+        for at in range(0, len(raw), piece_bytes):
+            writer.feed(raw[at : at + piece_bytes])
+        return bytes(writer.take())
+
+    head, _, body = loop.run_until_complete(story()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 413 ")
+    error = json.loads(body)["error"]
+    assert "--max-connection-inflight-bytes" in error.pop("message")
+    assert error == {"type": "invalid_request_error", "param": None, "code": None}
+
+
+def test_a_refusal_that_may_pass_is_the_servers_error(
+    client: Any, server: Any, post: Any, loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflight, "_POLL_S", 0.001)
+    everything = InflightBytes(20_000, 20_000)
+    ConnectionBytes(everything).hold(19_000)
+    writer = _client_of(client, server, everything)
+
+    async def story() -> bytes:
+        raw = post("/v1/completions", BODY)
+        writer.feed(raw[:6_000])
+        monkeypatch.setattr(inflight, "monotonic", lambda: float("inf"))
+        await until_on_loop(lambda: writer.transport.written)
+        return bytes(writer.take())
+
+    head, _, body = loop.run_until_complete(story()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert json.loads(body)["error"]["type"] == "server_error"
 
 
 @pytest.mark.parametrize(
