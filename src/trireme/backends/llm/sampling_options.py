@@ -130,7 +130,7 @@ def _bias(given: Any) -> dict[int, float]:
         raise WishError("'logit_bias' must be an object of token ids with numbers")
     try:
         return {int(token): float(value) for token, value in given.items()}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise WishError("'logit_bias' must be an object of token ids with numbers") from None
 
 

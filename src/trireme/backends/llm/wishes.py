@@ -78,10 +78,19 @@ def read_timeout_s(request: InferenceRequest) -> float | None:
     """How long the request may take: what its protocol says, or its option `timeout`, both in microseconds."""
     found = request.timeout()
     if not found and '"timeout"' in request.parameters():
-        found = number("timeout", json.loads(request.parameters()).get("timeout") or 0, int)
-        if found < 0:
-            raise WishError(f"'timeout' must be 0 or more microseconds, found {found}")
+        found = _timeout_us(json.loads(request.parameters()))
+    if not found:
+        own = next((one for one in request.inputs() if one.name() == "sampling_parameters"), None)
+        text = "" if own is None else _text(own.as_numpy().reshape(-1)[0])
+        found = _timeout_us(_sampling_parameters(text)) if '"timeout"' in text else 0
     return found / 1e6 if found else None
+
+
+def _timeout_us(options: Mapping[str, Any]) -> int:
+    found: int = number("timeout", options.get("timeout") or 0, int)
+    if found < 0:
+        raise WishError(f"'timeout' must be 0 or more microseconds, found {found}")
+    return found
 
 
 def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms) -> Wishes:
@@ -172,17 +181,22 @@ def _flag(name: str, options: Mapping[str, Any]) -> bool:
 def _options(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if "sampling_parameters" in inputs:
-        found = read_json("sampling_parameters", _text(inputs["sampling_parameters"][0]))
-        if not isinstance(found, dict):
-            raise WishError("'sampling_parameters' must be a JSON object")
-        options |= found
-    options |= {key: value for key, value in parameters.items() if not key.startswith("triton_") and key != "timeout"}
+        options |= _sampling_parameters(_text(inputs["sampling_parameters"][0]))
+    options |= {key: value for key, value in parameters.items() if not key.startswith("triton_")}
+    options.pop("timeout", None)  # is counted from the request's arrival on
     for key in options.keys() - KNOWN:
         names = sorted(KNOWN - IGNORED)
         near = closest(key, names)
         told = f"did you mean '{near}'?" if near is not None else f"known are: {', '.join(names)}"
         raise WishError(f"there is no option '{key:.100}'; {told}")
     return {key: value for key, value in options.items() if value is not None}
+
+
+def _sampling_parameters(text: str) -> dict[str, Any]:
+    found = read_json("sampling_parameters", text)
+    if not isinstance(found, dict):
+        raise WishError("'sampling_parameters' must be a JSON object")
+    return found
 
 
 def _prompt(inputs: Mapping[str, Any]) -> tuple[Prompt, bool]:

@@ -77,7 +77,7 @@ def _tool_call(call: object, index: int) -> Any:
     if isinstance(function, dict) and isinstance(function.get("arguments"), str):
         try:
             function["arguments"] = json.loads(function["arguments"] or "{}")
-        except json.JSONDecodeError as error:
+        except ValueError as error:  # no JSON, or a number with more digits than are read
             raise ChatError(
                 f"the arguments of tool call '{function.get('name')}' in message {index} are no JSON: {error}"
             ) from None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trireme.backends.llm.answer_form import MAX_TOOLS, AnswerForms
-from trireme.backends.llm.wishes import KNOWN, Wishes, read_wishes
+from trireme.backends.llm.wishes import KNOWN, Wishes, read_timeout_s, read_wishes
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.served_engine.refusals import WishError
@@ -49,6 +49,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ),
         ({"chat_template_kwargs": DEEP}, "'chat_template_kwargs' is nested too deeply"),
         ({"add_generation_prompt": "x"}, "'add_generation_prompt' must be true or false"),
+        ({"logit_bias": {"5": 10**400}}, "'logit_bias' must be an object of token ids with numbers"),
         ({"bad_words": ["x" * 300_000]}, "'bad_words' has 300000 characters"),
         ({"bad_words": [""] * 513}, "'bad_words' has 513 words; at most 512 are taken"),
     ],
@@ -118,6 +119,26 @@ def _text(name: str, text: str) -> Tensor:
     array = np.empty(1, np.object_)
     array[0] = text.encode()
     return Tensor(name, array)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "options", "found_s"),
+    [({}, {"timeout": 2_000_000}, 2.0), ({"timeout": 1_000_000}, {"timeout": 2_000_000}, 1.0), ({}, {}, None)],
+)
+def test_a_deadline_may_stand_among_the_other_options(
+    engine: Engine, parameters: dict[str, int], options: dict[str, Any], found_s: float | None
+) -> None:
+    tensors = [_text("text_input", "x"), _text("sampling_parameters", json.dumps({**options, "max_tokens": 3}))]
+    request = InferenceRequest("", 0, tensors, [], "scribe", parameters=parameters)
+    assert read_timeout_s(request) == found_s
+    assert read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None)).params.max_tokens == 3
+
+
+@pytest.mark.parametrize("timeout", [-1, "soon"])
+def test_a_deadline_that_is_none_is_refused_wherever_it_stands(timeout: object) -> None:
+    tensors = [_text("text_input", "x"), _text("sampling_parameters", json.dumps({"timeout": timeout}))]
+    with pytest.raises(WishError, match="'timeout' must be"):
+        read_timeout_s(InferenceRequest("", 0, tensors, [], "scribe"))
 
 
 def test_options_are_an_object(read: Read, engine: Engine) -> None:

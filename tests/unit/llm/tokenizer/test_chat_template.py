@@ -207,9 +207,10 @@ def test_arguments_that_are_json_in_a_text_are_read() -> None:
     call = json.loads(json.dumps(CALL))
     call["tool_calls"][0]["function"]["arguments"] = '{"a": 1}'
     assert rendered(CHATML, [TALK[0], call]) == rendered(CHATML, [TALK[0], CALL])
-    call["tool_calls"][0]["function"]["arguments"] = "{broken"
-    with pytest.raises(ChatError, match="tool call 'add' in message 1 are no JSON"):
-        rendered(CHATML, [TALK[0], call])
+    for broken in ("{broken", f'{{"a": {"9" * 5000}}}'):
+        call["tool_calls"][0]["function"]["arguments"] = broken
+        with pytest.raises(ChatError, match="tool call 'add' in message 1 are no JSON"):
+            rendered(CHATML, [TALK[0], call])
 
 
 def test_parts_become_one_text_where_the_template_wants_texts() -> None:
