@@ -80,7 +80,7 @@ class TritonPythonModel:
         try:
             wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names(), self._forms)
         except NewGrammarError as new:
-            self._compiles.add(sender, partial(self._compile, new, deadline, request, sender), deadline)
+            self._compiles.add(sender, partial(self._compile, new, deadline, request, sender), deadline, new.grammar)
             return
         if wishes.operation:
             self._answer_about_tokens(wishes, sender)

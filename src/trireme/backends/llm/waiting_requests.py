@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,8 @@ class _Waiting:
     sender: InferenceResponseSender
     begin: Callable[[], None]
     deadline: float | None
+    needed: Hashable = None
+    """What others may wait for as well; None: nobody else does."""
 
     def end_reason(self) -> FinishReason | None:
         """Why it need not wait any longer."""
@@ -41,21 +44,35 @@ class WaitingRequests:
         self._max_waiting = max_waiting
         self._needed = needed
         self._waiting: dict[_Waiting, None] = {}
+        self._behind: dict[Hashable, deque[_Waiting]] = {}
+        """By what is being made: those that wait for the same, and take no thread from others meanwhile."""
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(at_a_time, "llm-waiting")
 
-    def add(self, sender: InferenceResponseSender, begin: Callable[[], None], deadline: float | None = None) -> None:
+    def add(
+        self,
+        sender: InferenceResponseSender,
+        begin: Callable[[], None],
+        deadline: float | None = None,
+        needed: Hashable = None,
+    ) -> None:
         """Lets `begin`, which makes what is needed, be called in a thread of this; what it raises becomes the answer.
 
-        Raises EngineBusyError where too many wait. `deadline` is one of `time.monotonic`.
+        Raises EngineBusyError where too many wait. `deadline` is one of `time.monotonic`. Those for which the same is
+        `needed` are begun one after another.
         """
-        one = _Waiting(sender, begin, deadline)
+        one = _Waiting(sender, begin, deadline, needed)
         with self._lock:
             if self._max_waiting and len(self._waiting) >= self._max_waiting:
                 raise EngineBusyError(
                     f"{len(self._waiting)} requests wait for their {self._needed} (max_waiting); try again later"
                 )
             self._waiting[one] = None
+            if needed is not None:
+                if needed in self._behind:
+                    self._behind[needed].append(one)
+                    return
+                self._behind[needed] = deque()
         self._threads.submit(self._run, one)
 
     def end_overdue(self) -> None:
@@ -79,14 +96,25 @@ class WaitingRequests:
             del self._waiting[one]
             return True
 
-    def _run(self, one: _Waiting) -> None:
-        if not self._take(one):
-            return
-        reason = one.end_reason()
-        if reason is None:
-            begin_or_refuse(one.sender, one.begin)
-        else:
-            _end(one.sender, reason)
+    def _run(self, first: _Waiting) -> None:
+        one: _Waiting | None = first
+        while one is not None:
+            if self._take(one):
+                reason = one.end_reason()
+                if reason is None:
+                    begin_or_refuse(one.sender, one.begin)
+                else:
+                    _end(one.sender, reason)
+            one = self._next_behind(one)
+
+    def _next_behind(self, one: _Waiting) -> _Waiting | None:
+        """Who waits for the same."""
+        with self._lock:
+            line = self._behind.get(one.needed)
+            if line:
+                return line.popleft()
+            self._behind.pop(one.needed, None)
+            return None
 
 
 def _end(sender: InferenceResponseSender, reason: FinishReason) -> None:

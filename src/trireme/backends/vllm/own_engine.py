@@ -75,7 +75,7 @@ class OwnEngine:
         try:
             begin = self._read(answer)
         except NewGrammarError as new:
-            self._compiles.add(answer.sender, partial(self._compile, new, deadline, answer), deadline)
+            self._compiles.add(answer.sender, partial(self._compile, new, deadline, answer), deadline, new.grammar)
             return
         name = answer.request.adapter
         if not name:

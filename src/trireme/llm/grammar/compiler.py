@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
+from hashlib import blake2b
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from trireme.llm.grammar.matching import CompiledGrammar
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
@@ -21,15 +25,24 @@ from trireme.llm.tokenizer.port import Tokenizer
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_CHOICES = 4096
 _MAX_KEPT = 64
+_MAX_REFUSED = 256
+_COSTLY_S = 60.0
+"""So long one is not tried again that took all of its time, memory or stack."""
 _MAX_REASON = 400
+
+K = TypeVar("K")
+V = TypeVar("V")
+_Key = tuple[str, str]
+"""A grammar in the library's language, and the option that asks for it."""
 
 
 class NewGrammarError(Exception):
     """A grammar that is not kept, where grammars are not compiled at once: it is asked for again after `compile`, which
     takes its time and raises SamplingError."""
 
-    def __init__(self, compile_new: Callable[[], CompiledGrammar]) -> None:
+    def __init__(self, grammar: _Key, compile_new: Callable[[], CompiledGrammar]) -> None:
         super().__init__("the grammar has to be compiled first")
+        self.grammar = grammar
         self.compile = compile_new
 
 
@@ -40,7 +53,9 @@ class GrammarCompiler:
     reason, where its grammar cannot be compiled; or NoTrialError, where that could not be tried.
     """
 
-    def __init__(self, tokenizer: Tokenizer, end_ids: Collection[int]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, end_ids: Collection[int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Cheap: the vocabulary is handed to the library with the first grammar."""
         self._tokenizer = tokenizer
         self._end_ids = tuple(end_ids)
@@ -49,8 +64,11 @@ class GrammarCompiler:
         self._trials = GrammarTrials()
         self.compiles_at_once = True
         """Otherwise what is not kept raises NewGrammarError."""
-        self._kept: OrderedDict[tuple[str, str], CompiledGrammar] = OrderedDict()
-        self._under_way: dict[tuple[str, str], threading.Event] = {}
+        self._kept: OrderedDict[_Key, CompiledGrammar] = OrderedDict()
+        self._refused: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        """By their digests: why, and until when that is taken for granted."""
+        self._under_way: dict[_Key, Future[CompiledGrammar]] = {}
+        self._clock = clock
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -102,38 +120,45 @@ class GrammarCompiler:
     def _compiled(self, source: str, option: str) -> CompiledGrammar:
         if len(source) > MAX_SOURCE_BYTES:
             raise SamplingError(f"'{option}' has {len(source)} bytes; at most {MAX_SOURCE_BYTES} are compiled")
-        found = self._found(source, option)
+        key = source, option
+        found = self._found(key)
         if found is None and not self.compiles_at_once:
-            raise NewGrammarError(partial(self._compile, source, option))
-        return found or self._compile(source, option)
+            raise NewGrammarError(key, partial(self._compile, key))
+        return found or self._compile(key)
 
-    def _found(self, source: str, option: str) -> CompiledGrammar | None:
+    def _found(self, key: _Key) -> CompiledGrammar | None:
+        """One that is kept; raises SamplingError for one that was refused before."""
         with self._lock:
-            if (source, option) not in self._kept:
-                return None
-            self._kept.move_to_end((source, option))
-            return self._kept[source, option]
-
-    def _compile(self, source: str, option: str) -> CompiledGrammar:
-        """Once, however many ask for it at the same time."""
-        while (found := self._found(source, option)) is None:
-            with self._lock:
-                other = self._under_way.get((source, option))
-                if other is None:
-                    own = self._under_way[source, option] = threading.Event()
-            if other is not None:
-                other.wait()
-                continue
-            try:
-                return self._compile_new(source, option)
-            finally:
-                with self._lock:
-                    del self._under_way[source, option]
-                own.set()
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            reason, until = self._refused.get(_digest(key), ("", -math.inf)) if found is None else ("", -math.inf)
+        if self._clock() < until:
+            raise SamplingError(reason)
         return found
+
+    def _compile(self, key: _Key) -> CompiledGrammar:
+        """Once, however many ask for it at the same time."""
+        found = self._found(key)
+        if found is not None:
+            return found
+        own: Future[CompiledGrammar] = Future()
+        with self._lock:
+            first = self._under_way.setdefault(key, own)
+        if first is not own:
+            return first.result()
+        try:
+            own.set_result(self._found(key) or self._compile_new(*key))
+        except BaseException as error:
+            own.set_exception(error)
+        finally:
+            with self._lock:
+                del self._under_way[key]
+        return own.result()
 
     def _compile_new(self, source: str, option: str) -> CompiledGrammar:
         """In a process of its own first: what that one survives, this one does."""
+        key, until = (source, option), math.inf
         library = load_library()
         with self._lock:
             if self._own is None:
@@ -144,14 +169,25 @@ class GrammarCompiler:
             matcher, reason = compiled(library, self._vocabulary, source)
         except TrialError as error:
             matcher, reason = None, str(error)
+            until = self._clock() + _COSTLY_S if error.has_ended_trial else until
         if reason:
-            raise SamplingError(f"'{option}' cannot be compiled: {_short(reason)}")
+            told = f"'{option}' cannot be compiled: {_short(reason)}"
+            self._keep(self._refused, _digest(key), (told, until), _MAX_REFUSED)
+            raise SamplingError(told)
         grammar = CompiledGrammar(matcher, option)
-        with self._lock:
-            self._kept[source, option] = grammar
-            while len(self._kept) > _MAX_KEPT:
-                self._kept.popitem(last=False)
+        self._keep(self._kept, key, grammar, _MAX_KEPT)
         return grammar
+
+    def _keep(self, kept: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+        with self._lock:
+            kept[key] = value
+            kept.move_to_end(key)
+            while len(kept) > most:
+                kept.popitem(last=False)
+
+
+def _digest(key: _Key) -> bytes:
+    return blake2b("\0".join(key).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _check_text(value: object, option: str) -> None:

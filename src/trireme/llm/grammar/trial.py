@@ -27,6 +27,11 @@ _PROGRAM: Final = Path(trial_main.__file__).with_name("trial_main.py")
 class TrialError(Exception):
     """The text says why a grammar is not to be compiled."""
 
+    def __init__(self, reason: str, has_ended_trial: bool = False) -> None:
+        """`has_ended_trial`: the process was at its end, which may go better on a machine that has less to do."""
+        super().__init__(reason)
+        self.has_ended_trial = has_ended_trial
+
 
 class NoTrialError(RuntimeError):
     """A grammar could not be tried, for no fault of its own; the text says why."""
@@ -60,7 +65,7 @@ class GrammarTrials:
     @property
     def pids(self) -> list[int]:
         """Of the processes that there are."""
-        return [trial.pid for trial in self._all if trial.pid is not None]
+        return [pid for trial in self._all if (pid := trial.pid) is not None]
 
     def _is_best_idle(self) -> bool:
         """Whether no better one is to be had in a moment: one has a process and is idle, or none has."""
@@ -102,7 +107,8 @@ class GrammarTrial:
     @property
     def pid(self) -> int | None:
         """Of the process that waits for grammars; None: there is none."""
-        return None if self._process is None else self._process.pid
+        process = self._process  # which another thread may end meanwhile
+        return None if process is None else process.pid
 
     def rest(self) -> None:
         """Ends the process until the next grammar comes."""
@@ -149,12 +155,13 @@ class GrammarTrial:
         if self._is_closed:
             return NoTrialError("the engine is closed")
         if process.was_late:
-            return TrialError(f"it takes longer than {self._max_seconds:g} s")
+            return TrialError(f"it takes longer than {self._max_seconds:g} s", has_ended_trial=True)
         if process.exit_code == -signal.SIGKILL:
             return NoTrialError("the process that tries grammars was killed; send the request again")
         if process.exit_code in (-signal.SIGSEGV, -signal.SIGBUS):
-            return TrialError("it is nested too deeply")
-        return TrialError(f"it takes more than {trial_main.MAX_MEMORY_BYTES >> 20} MiB of memory")
+            return TrialError("it is nested too deeply", has_ended_trial=True)
+        most = trial_main.MAX_MEMORY_BYTES >> 20
+        return TrialError(f"it takes more than {most} MiB of memory", has_ended_trial=True)
 
     def _end(self) -> None:
         """Takes the process from the system, its pipes closed."""

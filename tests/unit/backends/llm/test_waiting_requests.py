@@ -64,6 +64,39 @@ def test_they_are_begun_one_after_another_and_one_too_many_is_refused() -> None:
     assert found == [0, 1]
 
 
+def test_those_that_wait_for_the_same_take_no_thread_from_others() -> None:
+    waiting, found = WaitingRequests(0, "grammars to be compiled", 2), list[str]()
+    is_made, other_is_made = threading.Event(), threading.Event()
+    late = Sender()
+
+    def make() -> None:
+        is_made.wait(20)
+        found.append("first")
+
+    waiting.add(Sender(), make, None, "the same")  # type: ignore[arg-type]
+    for name in ("second", "third"):
+        waiting.add(Sender(), lambda name=name: found.append(name), None, "the same")  # type: ignore[arg-type, misc]
+    waiting.add(late, lambda: found.append("late"), time.monotonic() - 1, "the same")  # type: ignore[arg-type]
+    waiting.add(Sender(), other_is_made.set, None, "another")  # type: ignore[arg-type]
+    assert other_is_made.wait(20)
+    waiting.end_overdue()
+    assert late.told == ["the request was ended: timeout"]
+    assert not found
+    is_made.set()
+    waiting.stop()
+    assert found == ["first", "second", "third"]
+
+
+def test_one_that_has_left_leaves_the_making_to_the_next() -> None:
+    held, found, gone = Held(0), list[str](), Sender()
+    held.waiting.add(gone, lambda: found.append("gone"), None, "the same")
+    held.waiting.add(Sender(), lambda: found.append("next"), None, "the same")
+    gone.is_gone = True
+    held.waiting.end_overdue()
+    held.go_on()
+    assert found == ["next"]
+
+
 def test_what_cannot_be_made_is_told() -> None:
     held, sender = Held(2), Sender()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,6 +14,7 @@ import pytest
 from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar import compiler
 from trireme.llm.grammar.compiler import GrammarCompiler, NewGrammarError
+from trireme.llm.grammar.trial import NoTrialError, TrialError
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,41 @@ def test_one_that_many_ask_for_at_once_is_tried_once(scribe: Engine, monkeypatch
             found = [threads.submit(grammars.json_schema, {"type": "boolean"}) for _ in range(8)]
         assert len({id(one.result()) for one in found}) == 1
         assert len(tried) == 1
+
+
+@pytest.mark.parametrize(("is_costly", "tries"), [(False, 1), (True, 2)])
+def test_one_that_was_refused_is_not_tried_again_at_once(
+    scribe: Engine, monkeypatch: pytest.MonkeyPatch, is_costly: bool, tries: int
+) -> None:
+    now, tried, may_end = [0.0], list[str](), threading.Event()
+
+    def refuse(source: str, vocabulary: Any) -> None:
+        tried.append(source)
+        may_end.wait(20)
+        raise TrialError("it takes too long", is_costly)
+
+    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids), lambda: now[0])) as grammars:
+        monkeypatch.setattr(grammars._trials, "check", refuse)
+        with ThreadPoolExecutor(4) as threads:
+            asked = [threads.submit(grammars.regex, "a") for _ in range(4)]
+            may_end.set()
+            told = [str(one.exception()) for one in asked]
+        assert told == ["'guided_regex' cannot be compiled: it takes too long"] * 4
+        for now[0] in (compiler._COSTLY_S - 1, compiler._COSTLY_S + 1):
+            grammars.compiles_at_once = now[0] > compiler._COSTLY_S
+            with pytest.raises(SamplingError, match="'guided_regex' cannot be compiled: it takes too long"):
+                grammars.regex("a")
+        assert len(tried) == tries
+
+
+def test_one_that_could_not_be_tried_is_tried_again(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
+        check = grammars._trials.check
+        monkeypatch.setattr(grammars._trials, "check", lambda *given: (_ for _ in ()).throw(NoTrialError("killed")))
+        with pytest.raises(NoTrialError):
+            grammars.regex("a")
+        monkeypatch.setattr(grammars._trials, "check", check)
+        assert grammars.regex("a")
 
 
 def test_the_oldest_grammar_is_forgotten(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
