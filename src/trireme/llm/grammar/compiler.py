@@ -133,6 +133,8 @@ class GrammarCompiler:
             if found is not None:
                 self._kept.move_to_end(key)
             reason, until = self._refused.get(_digest(key), ("", -math.inf)) if found is None else ("", -math.inf)
+        if found is not None and found.refusal:
+            raise SamplingError(found.refusal)
         if self._clock() < until:
             raise SamplingError(reason)
         return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,36 +13,66 @@ from trireme.llm.sampling_params import Grammar, GrammarState
 
 Mask = npt.NDArray[np.bool_]
 
+_SPARE_S: Final = 2.0
+_TOKEN_S: Final = 0.02
+"""What a sequence may take of the thread that runs everybody's steps: so much for each token, and that beyond it.
+Grammars that people write take a millisecond, those that can be read in many ways take more with every token."""
+
 
 class CompiledGrammar:
-    """Immutable; many sequences share it."""
+    """Many sequences share it."""
 
-    def __init__(self, matcher: Any, option: str) -> None:
+    def __init__(self, matcher: Any, option: str, clock: Callable[[], float] = time.thread_time) -> None:
         """`matcher`: the library's, which has seen no token and never will. `option`: of the request, for errors."""
         self._matcher = matcher
         self._option = option
+        self._clock = clock
+        self.refusal = ""
+        """Why no further sequence should follow it, once one has taken too long."""
 
     def start(self) -> MatcherState:
         """The state of a sequence without tokens."""
-        return MatcherState(self._matcher.deep_copy(), self._option)
+        return MatcherState(self._matcher.deep_copy(), self._option, self, self._clock)
 
 
 class MatcherState:
     """Of one sequence; called by the thread that runs steps alone."""
 
-    def __init__(self, matcher: Any, option: str) -> None:
+    def __init__(self, matcher: Any, option: str, grammar: CompiledGrammar, clock: Callable[[], float]) -> None:
+        """`clock`: what the thread has worked, in seconds."""
         self._matcher = matcher
         self._option = option
+        self._grammar = grammar
+        self._clock = clock
+        self._left_s = _SPARE_S
+        self._taken_s = 0.0
+        self._count = 0
+        self._slowness = ""
 
     def allowed_mask(self, vocab_size: int) -> Mask:
+        began_s = self._clock()
         found: Mask = np.frombuffer(self._matcher.compute_logit_bias(), np.uint8) != 0
+        self._take(self._clock() - began_s)
         if found.size >= vocab_size:
             return found[:vocab_size]
         return np.concatenate([found, np.zeros(vocab_size - found.size, np.bool_)])
 
     def advance(self, token: int) -> None:
+        began_s = self._clock()
         if not self._matcher.is_stopped():
             self._matcher.consume_token(token)
+        self._take(self._clock() - began_s)
+        self._count += 1
+        spare_s = 0.0 if self._grammar.refusal else _SPARE_S
+        self._left_s = min(self._left_s + _TOKEN_S, spare_s)
+        if self._left_s < 0 and not self._slowness:
+            taken = f"{self._taken_s:.1f} s for {self._count} tokens"
+            self._slowness = f"'{self._option}' cannot be followed: it takes too long, {taken}"
+            self._grammar.refusal = self._slowness
+
+    def _take(self, seconds: float) -> None:
+        self._taken_s += seconds
+        self._left_s -= seconds
 
     @property
     def is_finished(self) -> bool:
@@ -50,7 +81,7 @@ class MatcherState:
     @property
     def error(self) -> str:
         if not self._matcher.is_error():
-            return ""
+            return self._slowness
         return f"'{self._option}' cannot be followed: {str(self._matcher.get_error()).splitlines()[0]}"
 
 

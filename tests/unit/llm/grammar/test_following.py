@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from trireme.llm import Completion, Engine, EngineOptions, FinishReason, SamplingParams
+from trireme.llm import Completion, Engine, EngineOptions, FinishReason, SamplingError, SamplingParams
+from trireme.llm.grammar.matching import CompiledGrammar
 from trireme.llm.text_engine import GenerationError
 
 SCHEMA: dict[str, Any] = {
@@ -148,6 +149,46 @@ def test_a_token_that_does_not_fit_is_an_error_of_its_sequence(start_random: Cal
     state = engine.grammars.choice(["b"]).start()
     state.advance(engine.tokenizer.encode("a", add_special=False)[0])
     assert "doesn't satisfy the grammar" in state.error
+
+
+def test_one_that_takes_long_at_every_token_ends_its_sequence(start_random: Callable[..., Engine]) -> None:
+    engine, clock = start_random(), SteppingClock()
+    token = engine.tokenizer.encode("a", add_special=False)[0]
+    compiled = engine.grammars.regex("a+")
+    slow = CompiledGrammar(compiled._matcher, "guided_regex", clock)
+    first, other, quick = slow.start(), slow.start(), slow.start()
+    clock.step_s = 0.1
+    while not first.error:
+        first.allowed_mask(1)
+        first.advance(token)
+    assert first.error.startswith("'guided_regex' cannot be followed: it takes too long, 2.")
+    assert slow.refusal == first.error
+    assert not other.error
+    for _ in range(2):
+        other.advance(token)
+    assert "it takes too long" in other.error  # what one has shown need not be shown again
+    clock.step_s = 0.01
+    for _ in range(50):
+        quick.advance(token)
+    assert not quick.error
+
+
+class SteppingClock:
+    """Goes on whenever it is looked at."""
+
+    now_s = step_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += self.step_s
+        return self.now_s
+
+
+def test_one_that_was_too_slow_is_refused_from_then_on(start_random: Callable[..., Engine]) -> None:
+    engine = start_random()
+    engine.grammars.regex("ab+").refusal = "'guided_regex' cannot be followed: it takes too long"
+    with pytest.raises(SamplingError, match="takes too long"):
+        engine.grammars.regex("ab+")
+    assert engine.grammars.regex("ab*")
 
 
 def test_the_shipped_model_fills_in_a_schema(scribe: Engine) -> None:
