@@ -3,6 +3,7 @@ thread that takes requests, in their order."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -16,6 +17,8 @@ from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLET
 from trireme.backends.served_engine.refusals import begin_or_refuse, end_code, refusal
 from trireme.llm.intake import EngineBusyError
 from trireme.llm.request import FinishReason
+
+log = logging.getLogger(__name__)
 
 _ENDED: Final = "the request was ended: {}"
 
@@ -99,12 +102,11 @@ class WaitingRequests:
     def _run(self, first: _Waiting) -> None:
         one: _Waiting | None = first
         while one is not None:
-            if self._take(one):
-                reason = one.end_reason()
-                if reason is None:
-                    begin_or_refuse(one.sender, one.begin)
-                else:
-                    _end(one.sender, reason)
+            try:
+                if self._take(one):
+                    _begin(one)
+            except Exception:  # nobody is there to be told; those behind it are
+                log.exception("a request that has waited cannot be answered")
             one = self._next_behind(one)
 
     def _next_behind(self, one: _Waiting) -> _Waiting | None:
@@ -115,6 +117,14 @@ class WaitingRequests:
                 return line.popleft()
             self._behind.pop(one.needed, None)
             return None
+
+
+def _begin(one: _Waiting) -> None:
+    reason = one.end_reason()
+    if reason is None:
+        begin_or_refuse(one.sender, one.begin)
+    else:
+        _end(one.sender, reason)
 
 
 def _end(sender: InferenceResponseSender, reason: FinishReason) -> None:

@@ -97,6 +97,22 @@ def test_one_that_has_left_leaves_the_making_to_the_next() -> None:
     assert found == ["next"]
 
 
+def test_one_that_cannot_even_be_refused_leaves_none_behind_it_alone() -> None:
+    held, found, mute = Held(0), list[str](), Sender()
+
+    def fail() -> None:
+        raise SamplingError("no such thing")
+
+    def lost(response: Any, flags: int) -> None:
+        raise ConnectionResetError
+
+    mute.send = lost  # type: ignore[method-assign]
+    held.waiting.add(mute, fail, None, "the same")
+    held.waiting.add(Sender(), lambda: found.append("next"), None, "the same")
+    held.go_on()
+    assert found == ["next"]
+
+
 def test_what_cannot_be_made_is_told() -> None:
     held, sender = Held(2), Sender()
 
