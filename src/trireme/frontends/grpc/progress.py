@@ -91,8 +91,10 @@ class Arrivals:
         self._inflight.wait_for_room(resume, refuse, there_bytes, missing_bytes)
 
     def begin(self) -> None:
-        """There is room for the rest of them, which is counted already."""
+        """There is room for the rest of them, which is counted already; less of it may be missing by now."""
         self.let_in = self._midway() if self._inflight.is_promised else []
+        self._inflight.end_promise()
+        self._inflight.promise(sum(call.arriving[1] for call in self.let_in))
 
     def look_again(self) -> None:
         """Something has come of them, or never will: no room is kept for the rest of one that has ended."""

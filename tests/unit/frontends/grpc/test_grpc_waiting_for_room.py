@@ -37,10 +37,10 @@ def client_of(tools: Any, everything: InflightBytes) -> Any:
     return client
 
 
-def parts_of(client: Any, tools: Any, count: int, method: str) -> list[bytes]:
+def parts_of(client: Any, tools: Any, count: int, method: str, model: str = "later") -> list[bytes]:
     """A call in so many pieces, the last of which ends it."""
     stream_id, head = client.call_bytes(f"{tools.SERVICE}{method}", [], is_ended=False)
-    message = tools.infer_request("later", data=bytes(SIZE)).SerializeToString()
+    message = tools.infer_request(model, data=bytes(SIZE)).SerializeToString()
     framed = len(message).to_bytes(5, "big") + message
     step = -(-len(framed) // count)
     parts = [framed[start : start + step] for start in range(0, len(framed), step)]
@@ -163,6 +163,27 @@ def test_nothing_is_kept_for_the_rest_of_a_message_that_will_not_come(tools: Any
         assert everything.used_bytes > FRAMED + SIZE, "all of it is counted"
         client.connection.data_received(wire.rst_stream_frame(1, wire.CANCEL))
         assert everything.used_bytes == FRAMED
+
+    asyncio.run(story())
+
+
+def test_no_more_is_kept_than_is_missing_when_a_message_is_let_in(tools: Any) -> None:
+    everything = InflightBytes(10 * FRAMED, 10 * FRAMED)
+    other = ConnectionBytes(everything)
+    client = client_of(tools, everything)
+    begin, backlog, end = parts_of(client, tools, 3, "ModelInfer", "held")
+
+    async def story() -> None:
+        other.hold(10 * FRAMED)
+        client.connection.data_received(begin)
+        client.loop.turn()
+        client.connection.data_received(backlog)  # was read before, and not looked at
+        other.hold(-9 * FRAMED)
+        await turn_until([client], lambda: client.transport.is_read)
+        assert everything.promised_bytes <= SIZE // 3 + 100
+        client.connection.data_received(end)
+        assert client.server.inference.held, "nobody has answered it yet"
+        assert everything.promised_bytes == 0
 
     asyncio.run(story())
 
