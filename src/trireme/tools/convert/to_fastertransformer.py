@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from trireme.llm.models.fastertransformer.config_file import (
     ARCHITECTURE,
     CONFIG_FILE,
     FULL_CONFIG_FILE,
+    WEIGHT_TYPE_FIELDS,
     needs_full_config,
     write_config,
 )
@@ -45,16 +47,21 @@ def convert(
     _check_ranks(spec, rank_count)
     checkpoint = Checkpoint(source)
     unfinished = target / f".{folder.name}.unfinished"
+    is_new = not target.exists()
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
         (unfinished / CONFIG_FILE).write_text(write_config(spec, config, model_name, data_type))
         if needs_full_config(spec, config):
-            (unfinished / FULL_CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
+            full = {name: value for name, value in config.items() if name not in WEIGHT_TYPE_FIELDS}
+            (unfinished / FULL_CONFIG_FILE).write_text(json.dumps(full, indent=2) + "\n")
         _write_tensors(_Writer(unfinished, spec, checkpoint, rank_count, data_type), thread_count)
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if is_new and not folder.exists():
+            with suppress(OSError):  # another conversion has begun there
+                target.rmdir()
     return folder
 
 

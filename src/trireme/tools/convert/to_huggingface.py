@@ -11,7 +11,7 @@ import numpy as np
 
 from trireme.llm.models import gpt_neox
 from trireme.llm.models.checkpoint import CheckpointError
-from trireme.llm.models.fastertransformer.config_file import CONFIG_FILE, read_config
+from trireme.llm.models.fastertransformer.config_file import CONFIG_FILE, WEIGHT_TYPE_FIELDS, read_config
 from trireme.llm.models.fastertransformer.layout import HEAD_NAMES
 from trireme.llm.models.fastertransformer.reader import FasterTransformerCheckpoint, find_folder
 
@@ -31,7 +31,8 @@ def convert(source: Path, target: Path) -> Path:
     checkpoint = FasterTransformerCheckpoint(folder, spec, dtype)
     names = sorted(name for name in checkpoint.names if not (spec.is_tied and name in HEAD_NAMES))
     has_attention_bias = any(".attention.dense.bias" in name for name in names)
-    described = {**config, "torch_dtype": _TORCH_NAMES[dtype], "attention_bias": has_attention_bias}
+    kept = {name: value for name, value in config.items() if name not in WEIGHT_TYPE_FIELDS}
+    described = {**kept, "torch_dtype": _TORCH_NAMES[dtype], "attention_bias": has_attention_bias}
     unfinished = target.parent / f".{target.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

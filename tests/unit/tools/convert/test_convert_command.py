@@ -145,6 +145,25 @@ def test_there_and_back_gives_the_same_tensors(tmp_path: Path, name: str, ranks:
     assert TinyModel(tmp_path, again).continuation(prompt, 8) == model.continuation(prompt, 8)
 
 
+@pytest.mark.parametrize(("data_type", "torch_name"), [("fp32", "float32"), ("fp16", "float16")])
+def test_there_and_back_and_there_again_gives_the_same_files(
+    neox: TinyModel, tmp_path: Path, data_type: str, torch_name: str
+) -> None:
+    """With the file that says what config.ini cannot, and the type of the weights said once."""
+    wanted = ("-weight_data_type", data_type)
+    assert to_fastertransformer(neox.folder, tmp_path / "ft", 2, *wanted) == 0
+    first = tmp_path / "ft" / "2-gpu"
+    assert main(["convert", "ft-to-hf", "-i", str(first), "-o", str(tmp_path / "back")]) == 0
+    described = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert (described["torch_dtype"], "dtype" in described) == (torch_name, False)
+    assert to_fastertransformer(tmp_path / "back", tmp_path / "again", 2, *wanted) == 0
+    again = tmp_path / "again" / "2-gpu"
+    names = sorted(path.name for path in first.iterdir())
+    assert sorted(path.name for path in again.iterdir()) == names
+    assert {"config.ini", "hf_config.json"} <= set(names)
+    assert [name for name in names if (first / name).read_bytes() != (again / name).read_bytes()] == []
+
+
 def test_the_banner_shows_the_arguments(neox: TinyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     to_fastertransformer(neox.folder, tmp_path, 1)
     assert capsys.readouterr().out.splitlines()[:8] == [
@@ -186,5 +205,5 @@ def test_what_cannot_be_converted_is_told_and_leaves_nothing(
     (damaged / "model.safetensors").write_bytes((neox.folder / "model.safetensors").read_bytes()[:-64])
     assert to_fastertransformer(damaged, tmp_path / "out", 1) == 1
     assert "it was not written or copied to its end" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists() or list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
     assert "no config.ini" in refused(["ft-to-hf", "-i", str(neox.folder), "-o", str(tmp_path / "hf")], capsys)

@@ -20,6 +20,9 @@ SECTION = "gptneox"
 DATA_TYPES: Mapping[str, str] = {"fp32": "F32", "fp16": "F16"}
 """By FasterTransformer's name for a type of weights."""
 
+WEIGHT_TYPE_FIELDS = ("dtype", "torch_dtype")
+"""Of a config.json: what config.ini says by `weight_data_type`."""
+
 _NUMBERS = ("head_num", "size_per_head", "inter_size", "num_layer", "rotary_embedding", "vocab_size")
 _USUAL: Mapping[str, Any] = {
     "max_position_embeddings": 2048,
