@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trireme.cli.endings import cleaning_up_behind_sigterm
+
 SUMMARY = "turn a checkpoint into FasterTransformer's layout, or back"
 
 
@@ -11,4 +13,5 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the converter; the exit code of the process."""
     from trireme.tools.convert.run import run  # the other commands need none of it
 
-    return run(arguments)
+    with cleaning_up_behind_sigterm():
+        return run(arguments)

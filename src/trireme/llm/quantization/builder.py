@@ -131,7 +131,8 @@ def _tokenizer(options: BuildOptions) -> Tokenizer | None:
     except TokenizerError as error:
         if options.method in CALIBRATED:
             raise QuantizationError(f"{options.method} needs the model's tokenizer for calibration: {error}") from None
-        log.info("the perplexity is not measured: %s", error)
+        if options.measures_perplexity:
+            log.info("the perplexity is not measured: %s", error)
         return None
 
 

@@ -82,13 +82,16 @@ def _check_ranks(spec: DecoderSpec, count: int) -> None:
 
 
 def _write_tensors(writer: _Writer, thread_count: int) -> None:
-    """Everything, so many tensors at a time; the first failure is raised."""
+    """Everything, so many tensors at a time; the first failure is raised, and what has not begun by then is not."""
     steps: list[Callable[[], None]] = [partial(writer.write, tensor) for tensor in writer.tensors()]
     if writer.spec.is_parallel:
         steps += [partial(writer.write_bias_sum, layer) for layer in range(writer.spec.layer_count)]
-    with ThreadPoolExecutor(thread_count) as pool:
+    pool = ThreadPoolExecutor(thread_count)
+    try:
         for step in [pool.submit(step) for step in steps]:
             step.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 class _Writer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,9 @@ def test_numbers_that_are_none_are_told_with_the_matrix(llama: TinyModel, tmp_pa
             built(folder, tmp_path / "engine", method)
 
 
-def test_a_method_with_calibration_needs_a_tokenizer_and_a_text(llama: TinyModel, tmp_path: Path) -> None:
+def test_a_method_with_calibration_needs_a_tokenizer_and_a_text(
+    llama: TinyModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     short = tmp_path / "short.txt"
     short.write_text("too short\n")
     with pytest.raises(QuantizationError, match=r"short.txt has \d+ tokens, too few"):
@@ -160,8 +163,12 @@ def test_a_method_with_calibration_needs_a_tokenizer_and_a_text(llama: TinyModel
     shutil.copytree(llama.folder, folder, ignore=shutil.ignore_patterns("tokenizer*"))
     with pytest.raises(QuantizationError, match=r"gptq needs the model's tokenizer"):
         built(folder, tmp_path / "engine", "gptq")
+    caplog.set_level(logging.INFO)
+    built(folder, tmp_path / "unasked", "int8", measures_perplexity=False)
+    assert "the perplexity is not measured" not in caplog.text
     built(folder, tmp_path / "engine", "int8")
     assert read_description(tmp_path / "engine").perplexity == {}
+    assert "the perplexity is not measured" in caplog.text
 
 
 def test_texts_are_cut_into_pieces(tmp_path: Path) -> None:

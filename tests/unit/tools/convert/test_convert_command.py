@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from tiny_language_models import TinyModel, build
 
 from trireme.cli.main import main
 from trireme.llm.models.checkpoint import Checkpoint
+from trireme.llm.models.fastertransformer.layout import TensorFile
 
 HEADS, HEAD_SIZE, HIDDEN, MLP, LAYERS = 4, 8, 32, 48, 3
 
@@ -207,3 +211,22 @@ def test_what_cannot_be_converted_is_told_and_leaves_nothing(
     assert "it was not written or copied to its end" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert "no config.ini" in refused(["ft-to-hf", "-i", str(neox.folder), "-o", str(tmp_path / "hf")], capsys)
+
+
+def test_a_conversion_that_is_told_to_end_leaves_nothing(
+    neox: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the files that were still to be written."""
+    begun: list[str] = []
+
+    def write(_: object, tensor: TensorFile) -> None:
+        begun.append(tensor.name)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+
+    monkeypatch.setattr("trireme.tools.convert.to_fastertransformer._Writer.write", write)
+    with pytest.raises(SystemExit) as ended:
+        to_fastertransformer(neox.folder, tmp_path / "out", 1, "-processes", "1")
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+    assert len(begun) < 10
