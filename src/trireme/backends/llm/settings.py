@@ -48,12 +48,13 @@ def read_settings(
     *,
     self_placed_kinds: Collection[str] = ("MODEL",),
     called: Mapping[str, str] = MappingProxyType({}),
+    adapters: Mapping[str, Path] | None = None,
 ) -> Settings:
     """Reads `parameters`; raises ModelLoadError with the parameter's name where one cannot be followed, or with what
     it is `called` where its user has written something else.
 
     An engine whose instance is of one of the `self_placed_kinds` chooses its device itself, unless the parameter
-    `device` names one.
+    `device` names one. `adapters` by name are those that another file than the configuration has told of.
     """
     given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
     reader = _Reader(config["name"], given, called=called)
@@ -61,9 +62,10 @@ def read_settings(
     options = replace(
         _engine_options(reader),
         draft_model=_draft_folder(reader, model_dir, version),
-        adapters=_adapters_folder(reader, model_dir, version),
+        adapters=_adapters_folder(reader, model_dir, version) if adapters is None else adapters,
         around_texts=around_texts,
     )
+    _check_ranks_of_adapters(reader, options)
     executor, dtype = reader.choice("executor", _EXECUTORS), reader.text("dtype", "auto")
     named, revision = reader.text("model", ""), reader.text("revision", "") or None
     folder = _folder(named, revision, model_dir, version, reader.called("model"))
@@ -159,6 +161,15 @@ def _adapters_folder(reader: _Reader, model_dir: Path, version: str) -> Path | N
             f"'{model_dir}'; it has a sub-folder with an adapter_config.json for each adapter"
         )
     return folder
+
+
+def _check_ranks_of_adapters(reader: _Reader, options: EngineOptions) -> None:
+    """Before a model is loaded that cannot have them."""
+    if options.adapters is not None and (options.ranks or 1) > 1:
+        raise ModelLoadError(
+            f"{reader.called(ADAPTERS)} cannot be followed on {options.ranks} ranks: adapters are computed on one; set "
+            f"{reader.called('tensor_parallel')} to 1, or merge the adapters into the model"
+        )
 
 
 def _placed(args: Mapping[str, str], is_self_placed: bool) -> str:

@@ -6,13 +6,13 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.settings import SELF_PLACED, Settings, read_settings
 from trireme.backends.vllm import lora_file
+from trireme.huggingface.adapters import PARAMETER as ADAPTERS
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ def read_own_settings(
         meant.setdefault("graphs", "false")
     own = {"name": name, "parameters": {key: {"string_value": value} for key, value in meant.items()}}
     called = {meaning: f"'{key}' in {FILE_NAME}" for key, meaning in _MEANINGS.items() if key in arguments}
-    settings = read_settings(own, args, around_texts, self_placed_kinds=SELF_PLACED, called=called)
-    return replace(settings, options=replace(settings.options, adapters=adapters))
+    called[ADAPTERS] = f"'{lora_file.FLAG}' in {FILE_NAME}"
+    return read_settings(own, args, around_texts, self_placed_kinds=SELF_PLACED, called=called, adapters=adapters)
 
 
 def _check(name: str, arguments: Mapping[str, Any]) -> None:

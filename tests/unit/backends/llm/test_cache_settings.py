@@ -41,6 +41,14 @@ def test_ranks_are_the_folders_matter_unless_somebody_says(tmp_path: Path, monke
     assert options(tmp_path).ranks == 4
 
 
+def test_adapters_are_refused_on_several_ranks_before_a_model_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "adapters").mkdir()
+    assert options(tmp_path, adapters="adapters", tensor_parallel="1").adapters == tmp_path / "adapters"
+    words = "parameter 'adapters' cannot be followed on 2 ranks.*set parameter 'tensor_parallel' to 1"
+    with pytest.raises(ModelLoadError, match=words):
+        options(tmp_path, adapters="adapters", tensor_parallel="2")
+
+
 def test_a_kind_that_leaves_the_device_to_the_model_does_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, "cpu")
     assert settings(tmp_path, "MODEL").device == "auto"

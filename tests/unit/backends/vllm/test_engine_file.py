@@ -43,6 +43,18 @@ def test_arguments_have_their_meaning(model: Path) -> None:
     assert options.max_waiting == 7
 
 
+def test_adapters_are_those_of_their_file_and_computed_on_one_rank(model: Path) -> None:
+    place = {"model_repository": str(model), "model_version": "1", "model_instance_kind": "CPU"}
+    arguments = {"model": "weights", "enable_lora": True}
+    folders = {"sql": model / "sql"}
+    config = {"name": "m", "parameters": {"max_adapters": {"string_value": "3"}}}
+    found = read_own_settings(arguments, config, place, nullcontext, folders).options
+    assert (found.adapters, found.max_adapters) == (folders, 3)
+    words = "'enable_lora' in model.json cannot be followed on 2 ranks.*set 'tensor_parallel_size' in model.json to 1"
+    with pytest.raises(ModelLoadError, match=words):
+        read_own_settings({**arguments, "tensor_parallel_size": 2}, config, place, nullcontext, folders)
+
+
 def test_the_engine_looks_for_a_gpu_itself(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, "cpu")
     assert settings(model).device == "auto"
