@@ -38,6 +38,11 @@ class Progress:
             self.clear()
             print(self._line(text), file=sys.stderr, flush=True)
 
+    def conclude(self, text: str) -> None:
+        """What became of it, which is told where results alone are wished as well."""
+        self.clear()
+        print(text if self._is_quiet else self._line(text), file=sys.stderr, flush=True)
+
     def tell_at_once(self, text: str) -> None:
         """The same in the handler of a signal, which may have come in the middle of another line, or in a thread."""
         self._told_s = time.monotonic()

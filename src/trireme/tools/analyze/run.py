@@ -102,7 +102,7 @@ class _Analysis:
         subjects = self._report(searches, session)
         code = self._code(subjects, ended, session, problems)
         if self._options.applies and code == 0:
-            code = apply_best(self._options, subjects, session, control, self._progress.tell)
+            code = apply_best(self._options, subjects, session, control, self._progress.conclude)
         return code
 
     def _check_findings(self, searches: Sequence[Search], control: ModelControl) -> None:

@@ -110,6 +110,15 @@ class Session:
         self._progress.tell(f"as written: {_numbers(result)}")
         return result
 
+    def measure_as_searched(self, trial: Trial) -> Result:
+        """A trial as the search measured it, loaded by request, which is not remembered; raises MeasurementError,
+        Interrupted."""
+        self._progress.begin("as searched")
+        with self._waits():
+            result = self._measured(trial, is_probe=False)
+        self._progress.tell(f"as searched, at the same time: {_numbers(result)}")
+        return result
+
     def _measured(self, trial: Trial, is_probe: bool) -> Result:
         """Again where the server went away meanwhile and came back."""
         for attempt in range(_ATTEMPTS):

@@ -31,3 +31,15 @@ def test_what_takes_long_is_told_again(capfd: pytest.CaptureFixture[str]) -> Non
 def test_who_wants_silence_has_it(options: OutputOptions) -> None:
     assert not Progress(options)._repeats
     assert Progress(OutputOptions())._repeats
+
+
+@pytest.mark.parametrize("verbosity", [0, -1])
+def test_what_became_of_it_is_told_to_whoever_wants_results_alone(
+    capfd: pytest.CaptureFixture[str], verbosity: int
+) -> None:
+    progress = Progress(OutputOptions(verbosity=verbosity))
+    progress.tell("on the way")
+    progress.conclude("it holds")
+    told = capfd.readouterr().err
+    assert told.endswith("it holds\n")
+    assert ("on the way" in told) == (verbosity == 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -82,8 +83,20 @@ class ModelControl:
         """The server may have been started anew: nothing is known of what it runs."""
         self._current.clear()
 
-    def put_back(self) -> list[str]:
-        """Every model as it was found; what could not be put back, as sentences."""
+    def keep(self, models: Iterable[str]) -> None:
+        """Those stay as the repository has them now; one that was not loaded when it was found is unloaded."""
+        for model in models:
+            self._touched.discard(model)
+            if model in self._unloaded:
+                with contextlib.suppress(ClientError):  # it is loaded as it is to be, which is no reason to give up
+                    self._client.unload(model, False)
+
+    def put_back(self, models: Iterable[str] = ()) -> list[str]:
+        """Every model as it was found, these as well, whether they are known to be touched or not; what could not be
+        put back, as sentences."""
+        for model in models:
+            self._touched.add(model)
+            self._current.pop(model, None)
         touched = sorted(model for model in self._touched if not self._is_as_found(model))
         self._touched.clear()
         self._current.clear()
@@ -105,10 +118,9 @@ class ModelControl:
 
     def put_back_late(self, models: Iterable[str]) -> None:
         """Those, whether this process knows that they were touched or not, once the server answers again."""
-        self._touched.update(models)
         self.forget()
         self.wait_for_server()
-        self.put_back()
+        self.put_back(models)
 
     def wait_for_server(self) -> None:
         """Until it answers again; raises UnreachableError where it does not."""

@@ -67,6 +67,33 @@ def test_a_model_is_put_back_to_how_it_was_found(before: dict[str, Any] | None) 
     assert server.loaded == before
 
 
+@pytest.mark.parametrize(
+    "before", [FILE, {"name": "m", "max_batch_size": 7}, None], ids=["file", "request", "unloaded"]
+)
+def test_a_model_whose_new_file_did_not_hold_is_put_back_to_how_it_was_found(before: dict[str, Any] | None) -> None:
+    server = Repository(before)
+    control = control_of(server)
+    control.own_config("m")
+    assert control.put_back() == []
+    control.reload("m")
+    assert control.put_back(["m"]) == []
+    assert server.loaded == before
+
+
+@pytest.mark.parametrize("before", [FILE, None], ids=["loaded", "unloaded"])
+def test_a_model_whose_new_file_is_kept_is_not_put_back(
+    before: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Repository(before)
+    control = control_of(server)
+    control.use("m", Setting(max_batch_size=16))
+    monkeypatch.setitem(FILE, "max_batch_size", 32)
+    control.reload("m")
+    control.keep(["m"])
+    assert control.put_back() == []
+    assert server.loaded == (None if before is None else {"name": "m", "max_batch_size": 32})
+
+
 def test_a_load_that_was_interrupted_is_undone() -> None:
     server = Repository(None)
     control = control_of(server)
