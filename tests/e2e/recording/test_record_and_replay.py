@@ -183,6 +183,16 @@ def test_models_can_be_chosen_renamed_and_their_answers_ignored(
     assert "nothing" in report["errors"][0]["error"]
 
 
+@pytest.mark.parametrize("words", [("--map", "duble=total"), ("--model", "total", "--model", "duble")])
+def test_a_model_that_is_not_in_the_file_is_a_slip_of_the_pen(
+    recorded: Path, server: Any, trireme: Run, words: tuple[str, ...]
+) -> None:
+    done = trireme("replay", recorded, server.url, "--speed", "max", *words)
+    assert done.returncode == 2
+    assert "has no requests to 'duble'; did you mean 'double'?" in done.stderr
+    assert not done.stdout, "nothing was sent"
+
+
 def test_its_own_pace_and_a_faster_one(recorded: Path, server: Any, trireme: Run) -> None:
     recording = RecordingReader(str(recorded))
     seconds = recording.contents.seconds

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from trireme.core.recorded_call import RecordedCall
 from trireme.tools.client.errors import AnswerError, ClientError, InputError, UnknownModelError
-from trireme.tools.client.model import served_model
+from trireme.tools.client.model import nearest, served_model
 from trireme.tools.record.reading import CallPlace, RecordingReader
 from trireme.tools.replay.comparison import Before, Comparison, Verdict, compare, other_answer, recorded_answer
 from trireme.tools.replay.kept_clients import KeptClient
@@ -201,6 +201,11 @@ def _chosen(recording: RecordingReader, options: ReplayOptions) -> list[CallPlac
     if not places:
         known = ", ".join(sorted(recording.contents.models)) or "none"
         raise InputError(f"'{recording.path}' has no requests to play back; models in it: {known}")
+    for name in (*options.models, *options.renamed):  # a slip of the pen is not to be taken for a model that is as good
+        if name not in recording.contents.models:
+            raise InputError(
+                f"'{recording.path}' has no requests to '{name}'{nearest(name, sorted(recording.contents.models))}"
+            )
     return places if options.limit is None else places[: options.limit]
 
 
