@@ -80,10 +80,9 @@ def test_the_options_and_the_models_instances_decide_when_they_are_known(
             assert expected is None
             assert starter.control.fileno() == -1  # it has ended
             assert not metrics.others
-            assert not metrics.requests.lacks_leased
         else:
             assert len(processes.connection_counts) == expected
-            assert metrics.requests.lacks_leased == ("--frontend-leases=false" not in flags)
+            assert processes.on_news == metrics.requests.add
             await processes.close(0)
 
     asyncio.run(run())

@@ -63,7 +63,10 @@ class Front:
         self.calls = ModelCalls()
         self.taken: list[tuple[Any, ...]] = []
         calls = cast(Calls, self.calls)
-        self.process = FrontProcess(loop, ours, side, calls, lambda process: None, lambda tenancy, reason: None)
+        self.news: list[tuple[Any, ...]] = []
+        self.process = FrontProcess(
+            loop, ours, side, calls, lambda process: None, lambda tenancy, reason: None, self.news.append
+        )
         self.line = Line(loop, theirs, self.taken.append, lambda: None)
         self.inflight = InflightBytes()
         self._clients = socket.socketpair()
@@ -143,6 +146,18 @@ def test_only_an_answer_to_a_ping_is_a_sign_of_life() -> None:
         assert front.process.unanswered_count == 2
         front.line.send((messages.PONG,))
         await until(lambda: not front.process.unanswered_count)
+        front.close()
+
+    asyncio.run(run())
+
+
+def test_what_it_tells_of_its_requests_arrives() -> None:
+    async def run() -> None:
+        front = Front()
+        told = (messages.NEWS, "m", "1", ([], [(1, "m", "1", "mine", 1, 5, 1, 1, (1, 2, 3), "BACKEND", "", None)], 1))
+        front.line.send(told)
+        await until(lambda: front.news)
+        assert front.news == [told]
         front.close()
 
     asyncio.run(run())

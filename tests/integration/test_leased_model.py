@@ -20,6 +20,7 @@ from trireme.core.errors import LeaseEndedError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.observe.recent.record import News
 from trireme.observe.stats import ModelStats
 
 CONFIG = """
@@ -81,10 +82,14 @@ class Stage:
         inference = _server_without_models(ServerOptions()).inference
         shared = SharedCounts(os.dup(self.counts.fd))
         self.model = LeasedModel(
-            inference, message.SerializeToString(), 1, False, shared, lambda: self.unfit.append("large")
+            inference, message.SerializeToString(), 1, False, shared, lambda: self.unfit.append("large"), self._note
         )
+        self.news: list[tuple[str, str, News]] = []
         self.answers: list[InferenceResponse] = []
         self.counted: list[int] = []
+
+    def _note(self, model: str, version: str, news: News) -> None:
+        self.news.append((model, version, news))
 
     def lend(self, lease: int) -> Worker:
         worker = Worker()
@@ -126,6 +131,24 @@ def test_what_is_begun_and_not_answered_is_shown_at_any_moment() -> None:
         await until(lambda: len(stage.answers) == 3)
         assert stage.counts.inflight_count == 0
         worker.close()
+
+    asyncio.run(go(Stage()))
+
+
+def test_slow_and_failed_requests_are_told_while_the_worker_is_there_and_when_it_goes() -> None:
+    async def go(stage: Stage) -> None:
+        worker = stage.lend(1)
+        assert stage.ask()
+        assert await worker.answer() == 1
+        await until(lambda: stage.news)
+        ((name, version, (slowest, failed, failed_count)),) = stage.news
+        assert (name, version, len(slowest), failed, failed_count) == ("m", "1", 1, [], 0)
+        assert stage.ask()
+        await worker.take()
+        worker.close()  # it dies with what it was given
+        await until(lambda: len(stage.news) == 2)
+        assert stage.news[1][2][2] == 1
+        assert "is not healthy" in str(stage.news[1][2][1])
 
     asyncio.run(go(Stage()))
 

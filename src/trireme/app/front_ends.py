@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from trireme.app import console
 from trireme.app import options as app_options
 from trireme.app.leases.fitness import may_be_leased
 from trireme.app.leases.lessor import Lessor
@@ -67,7 +68,7 @@ def open_front_ends(
     lessor = Lessor(processes, server) if _leases_workers(options) else None
     metrics.others.append(FrontEndMetrics(processes, lessor))
     if metrics.requests is not None:
-        metrics.requests.lacks_leased = lessor is not None
+        processes.on_news = metrics.requests.add
     processes.start()
     if lessor is not None:
         lessor.start()
@@ -101,7 +102,7 @@ def _front_plan(options: ServerOptions, loop_factory: LoopFactory, gc_thresholds
         gc_thresholds=gc_thresholds,
         inflight=app_options.inflight_bytes(options),
         create_server=partial(_server_without_models, options),
-        create_tenant=Tenant if _leases_workers(options) else None,
+        create_tenant=partial(Tenant, is_watched=console.is_wanted(options)) if _leases_workers(options) else None,
         reads_requests=_reads_requests(options),
     )
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from trireme.core.clock import monotonic_ns
 from trireme.observe.recent.excerpts import RecentExcerpts
-from trireme.observe.recent.requests import KEPT_MINUTES, RecentRequests, RequestRecord
+from trireme.observe.recent.record import RequestRecord
+from trireme.observe.recent.requests import KEPT_MINUTES, RecentRequests
 from trireme.server.trace.waterfall import waterfall
 
 _MOST = 100
@@ -25,7 +26,6 @@ def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
     return {
         "minutes": KEPT_MINUTES,
         "is_recording": requests.excerpts.is_open,
-        "lacks_leased": requests.lacks_leased,
         "slowest": _described(slowest, steps, requests.excerpts),
         "failed": _described(failed, steps, requests.excerpts),
         "failed_counts": _of_model(failed_counts, model),

@@ -6,10 +6,9 @@ import io
 import json
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from browser import Browser, Page
+from browser import Page
 from console_address import console_of
 from console_models import HOSTILE_TEXT
 from PIL import Image
@@ -126,20 +125,6 @@ def test_request_of_a_language_model_shows_the_phases_of_its_engine(page: Page, 
     text = open_entry(page, answer["id"])
     page.until(f"{text}.includes('altogether')")
     assert [word in page.run(text) for word in ("prefill", "decode")] == [True, True]
-
-
-@pytest.mark.parametrize("has_leases", [True, False])
-def test_list_says_that_it_lacks_what_ran_on_leased_workers(browser: Browser, tmp_path: Path, has_leases: bool) -> None:
-    (tmp_path / "model_repository").mkdir()
-    browser.events.clear()
-    flags = ("--frontend-processes=2", f"--frontend-leases={str(has_leases).lower()}")
-    with RunningServer(tmp_path, *flags) as server:
-        server.wait_until_listening()
-        page = browser.open(console_of(server, "requests"))
-        page.until_text("No request was answered.")
-        assert ("leased to front-end processes" in page.run("document.querySelector('main').innerText")) == has_leases
-        assert page.problems() == []
-        page.close()
 
 
 def test_hostile_content_is_text(page: Page, server: RunningServer, recording: str) -> None:

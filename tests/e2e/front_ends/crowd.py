@@ -51,6 +51,13 @@ class Crowd(threading.Thread):
         for sock in self._sockets:
             sock.close()
 
+    def until_more(self, count: int) -> None:
+        """Returns when so many more are answered."""
+        wanted = self.answered_count + count
+        while self.answered_count < wanted:
+            assert self.is_alive(), "it has ended"
+            time.sleep(0.01)
+
     def run(self) -> None:
         while not self._is_over and (self._most is None or self.answered_count < self._most):
             asked = [number for number in range(len(self._sockets)) if self._ask(number)]

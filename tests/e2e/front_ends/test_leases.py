@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,8 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
 """
 
+MOODY = FORGETFUL.replace("% 10", "% 100").replace("return None", 'raise pb_utils.TritonModelException("not today")')
+
 
 class LeasingServer(ProcessServer):
     """A server that leases workers, whose models are loaded by the tests."""
@@ -85,6 +88,7 @@ def leasing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeasingServer]
     write_model(repository, "priorities", ECHO, WITH_PRIORITIES)
     write_model(repository, "versions", ECHO, FIVE_INSTANCES + "version_policy { all { } }\n")
     write_model(repository, "forgetful", FORGETFUL, FIVE_INSTANCES)
+    write_model(repository, "moody", MOODY, FIVE_INSTANCES)
     write_model(repository, "large", LARGE, FIVE_INSTANCES)
     write_model(repository, "calls", CALLS, FIVE_INSTANCES)
     flags = ["--frontend-leases=true", "--log-verbose=1", "--trace-config=triton,file=trace.json"]
@@ -115,6 +119,27 @@ def test_a_counted_load_is_counted_exactly_while_workers_come_and_go(echo: Leasi
     assert sum(batch["batch_size"] * batch["compute_infer"]["count"] for batch in statistics["batch_stats"]) == 4100
     echo.until(lambda: not any(echo.leases()))  # nobody asks any more
     assert echo.counted("echo") == 4100
+
+
+def test_slow_and_failed_requests_of_leased_workers_are_listed(leasing: LeasingServer) -> None:
+    leasing.load("moody")
+    with Crowd(leasing.ports["http"], "moody") as crowd:
+        leasing.until_leased()
+        crowd.until_more(2000)
+    assert crowd.failures
+    leasing.until(lambda: listed(leasing, "moody")["failed_counts"] == {"moody": len(crowd.failures)})
+    found = listed(leasing, "moody")
+    assert len(found["slowest"]) >= 5
+    assert {phase["name"] for phase in found["slowest"][0]["waterfall"]["phases"]} >= {"queue", "model"}
+    assert len(found["failed"]) == min(20, len(crowd.failures))
+    assert all("not today" in entry["message"] for entry in found["failed"])
+    leasing.unload("moody")
+    assert listed(leasing, "moody")["failed_counts"] == {"moody": len(crowd.failures)}
+
+
+def listed(server: LeasingServer, model: str) -> Any:
+    """What the console's page of requests shows of the model."""
+    return json.loads(server.ask("GET", f"/console/api/requests/{model}")[2])
 
 
 def test_a_reload_under_load_loses_nothing_and_holds_for_all_connections_at_once(echo: LeasingServer) -> None:

@@ -107,7 +107,6 @@ def test_list_of_one_model_leaves_out_the_others() -> None:
     assert request_list(requests, "c") == {
         "minutes": 10,
         "is_recording": False,
-        "lacks_leased": False,
         "slowest": [],
         "failed": [],
         "failed_counts": {},

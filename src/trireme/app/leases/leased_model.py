@@ -15,9 +15,13 @@ from trireme.backends.python.host.link import HostLink, Routes
 from trireme.backends.python.host.quarantine import Quarantine
 from trireme.config.message import new_config
 from trireme.config.model_config import ModelConfig
+from trireme.core.clock import monotonic_ns
 from trireme.core.errors import InternalError, LeaseEndedError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
+from trireme.observe.recent.excerpts import RecentExcerpts
+from trireme.observe.recent.record import News
+from trireme.observe.recent.requests import RequestWatch
 from trireme.observe.stats import ModelStats
 from trireme.registry.model import Model
 from trireme.registry.repository.repositories import ModelId
@@ -44,11 +48,16 @@ class LeasedModel:
         has_strict_outputs: bool,
         counts: SharedCounts,
         on_large: Callable[[], None],
+        on_news: Callable[[str, str, News], None] | None = None,
     ) -> None:
         message = new_config()
         message.ParseFromString(config)
         self._config = ModelConfig.from_message(message)
         self._stats = ModelStats(self._config.name, version)
+        self._on_news = on_news
+        if on_news is not None:
+            self._stats.watch = RequestWatch(self._stats, RecentExcerpts())
+            self._stats.slow_ns = 0
         scheduler = create_scheduler(self._config, self._stats)
         assert isinstance(scheduler, DirectScheduler), "no other model is leased"
         scheduler.look_at_answers(self._before_answer)
@@ -155,6 +164,7 @@ class LeasedModel:
         self._set_most_waiting()
         if not self._workers:
             self._scheduler.give_up_waiting(LeaseEndedError())
+            self._tell_news()
             if self._show_timer is not None:
                 self._show_timer.cancel()
                 self._show_timer = None
@@ -177,7 +187,15 @@ class LeasedModel:
 
     def _show_again(self) -> None:
         self._counts_writer.write(self._stats, self._scheduler.inflight_count)
+        self._tell_news()
         self._show_timer = asyncio.get_running_loop().call_later(_SHOW_S, self._show_again)
+
+    def _tell_news(self) -> None:
+        watch = self._stats.watch
+        if watch is not None and self._on_news is not None:
+            news = watch.news(monotonic_ns())
+            if news is not None:
+                self._on_news(watch.name, watch.version, news)
 
 
 class _NoInference:

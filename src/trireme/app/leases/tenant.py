@@ -14,6 +14,7 @@ from trireme.app.leases.shared_counts import SharedCounts
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.http_lane import LeasedModels
 from trireme.frontends.processes.line import Message
+from trireme.observe.recent.record import News
 from trireme.server.server import InferenceServer
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,9 @@ DESCRIPTORS: Final = 3
 class Tenant:
     """Implements `front_loop.Tenant`. Used on the event loop's thread."""
 
-    def __init__(self, server: InferenceServer, send: Callable[[Message], None]) -> None:
+    def __init__(self, server: InferenceServer, send: Callable[[Message], None], *, is_watched: bool = False) -> None:
+        """`is_watched` where somebody wants to see single requests."""
+        self._is_watched = is_watched
         self.models: LeasedModels = {}
         self._inference = server.inference
         self._send = send
@@ -58,10 +61,14 @@ class Tenant:
             has_strict_outputs,
             counts,
             on_large=lambda: self._send((messages.UNFIT, tenancy, "its outputs are large")),
+            on_news=self._tell_news if self._is_watched else None,
         )
         self._tenancies[tenancy] = (model, [])
         for asked in ("", str(version)):
             self.models[model.name, asked] = model.start
+
+    def _tell_news(self, model: str, version: str, news: News) -> None:
+        self._send((messages.NEWS, model, version, news))
 
     def give_back(self, lease: int) -> None:
         """The worker is to go back (RECALL)."""

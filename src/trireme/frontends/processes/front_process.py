@@ -32,6 +32,7 @@ class FrontProcess:
         calls: Calls,
         ended: Callable[[FrontProcess], None],
         unfit: Callable[[int, str], None],
+        news: Callable[[Message], None],
     ) -> None:
         self.pid: int | None = None  # once the starter has told
         self.is_over = False
@@ -43,6 +44,7 @@ class FrontProcess:
         self._side = side
         self._ended = ended
         self._unfit = unfit
+        self._news = news
         self._line = Line(loop, sock, self._take, self._lost)
         self._line.on_unsent = self._on_unsent
         self._transports: dict[int, RelayedTransport] = {}
@@ -160,6 +162,8 @@ class FrontProcess:
             self.unanswered_count = 0
         elif kind == messages.UNFIT:
             self._unfit(message[1], message[2])
+        elif kind == messages.NEWS:
+            self._news(message)
         else:
             self._take_rare(kind, message)
 

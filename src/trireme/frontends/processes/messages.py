@@ -78,6 +78,8 @@ SETTLED: Final = 30
 
 UNFIT: Final = 31
 """(tenancy, reason): the model's workers are better off with the server process."""
+NEWS: Final = 32
+"""(model, version, news): slow and failed requests that ran on leased workers, for people who look."""
 
 WINDOW_BYTES: Final = 1 << 20
 """So much of a connection may be on its way to the client before some of it is TAKEN."""

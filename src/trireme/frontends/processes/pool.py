@@ -19,6 +19,7 @@ from trireme.frontends.accepting import ProtocolFactory
 from trireme.frontends.acceptor import ACCEPTS, Acceptor, ClientsHere
 from trireme.frontends.connection_slots import ConnectionSlots
 from trireme.frontends.processes.front_process import FrontProcess
+from trireme.frontends.processes.line import Message
 from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, MESSAGE_BYTES, Starter
 from trireme.machine.process_state import is_stopped
 from trireme.server.call import Calls
@@ -68,6 +69,8 @@ class FrontendProcesses:
         self._watch_timer: asyncio.TimerHandle | None = None
         self.on_unfit: Callable[[int, str], None] | None = None
         """Told of a tenancy, and why the workers that it has are better off here."""
+        self.on_news: Callable[[str, str, Any], None] | None = None
+        """Told of slow and failed requests of a model and version that ran on leased workers."""
         self.restart_count = 0
         """How many processes were replaced."""
         self.hang_count = 0
@@ -179,7 +182,7 @@ class FrontendProcesses:
             self._loop.call_later(_AGAIN_S, self._start_process, number)
             return
         self._started_s[number] = monotonic()
-        process = FrontProcess(self._loop, sock, side, self._calls, self._on_end, self._tell_unfit)
+        process = FrontProcess(self._loop, sock, side, self._calls, self._on_end, self._tell_unfit, self._tell_news)
         self._slots[number] = self._asked[self._last_request] = process
 
     def _ask_for_one(self) -> tuple[socket.socket, socket.socket]:
@@ -217,6 +220,10 @@ class FrontendProcesses:
     def _tell_unfit(self, tenancy: int, reason: str) -> None:
         if self.on_unfit is not None:
             self.on_unfit(tenancy, reason)
+
+    def _tell_news(self, message: Message) -> None:
+        if self.on_news is not None:
+            self.on_news(*message[1:])
 
     def _check_alone(self) -> None:
         if self.is_alone and not self._is_stopping and not self._is_alone_told:

@@ -6,9 +6,9 @@ Under load a request costs one comparison: only those that are slower than the s
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from heapq import nlargest
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
@@ -16,6 +16,7 @@ from trireme.core.request import InferenceRequest
 from trireme.core.trace import Trace
 from trireme.observe.failure_reasons import CANCELED
 from trireme.observe.recent.excerpts import RecentExcerpts
+from trireme.observe.recent.record import News, RequestRecord, plain_of, record_of
 from trireme.observe.recent.traces import KeptTrace
 
 NEVER_NS: Final = 1 << 60
@@ -34,35 +35,6 @@ _MOST_UNSETTLED: Final = 50
 _MAX_MESSAGE: Final = 1000
 _MAX_ID: Final = 256
 """Characters of what clients call their requests."""
-
-
-class RequestRecord(NamedTuple):
-    """One request that is over. Of its tensors nothing is kept here."""
-
-    end_ns: int
-    model: str
-    version: str
-    request_id: str
-    batch_size: int
-    total_ns: int
-    parse_ns: int
-    queue_ns: int
-    timing: BatchTiming | None
-    """None for one that did not run."""
-    reason: str
-    """Why it failed, as the failure metric labels it; "CANCELED" where its client did not want it any more, even if
-    the model had it by then; "REFUSED" where it was never taken; else empty."""
-    message: str
-    trace: KeptTrace | None
-    """Its way, where it was traced."""
-    own_id: int = 0
-    """By which the requests that it has made are known, together with the times: numbers are used again."""
-    parent_id: int = 0
-    """The same of the request that has made it; 0 for a client's."""
-    measured: Mapping[str, tuple[int, int]] | None = None
-    """What its model has measured of it, by name: how often, and nanoseconds altogether."""
-    excerpt_number: int = 0
-    """By which `RecentExcerpts` knows what was in it; 0 where it was not recorded."""
 
 
 class Watched(Protocol):
@@ -86,6 +58,8 @@ class RequestWatch:
         "_past_failed_counts",
         "_slowest",
         "_stats",
+        "_told",
+        "_turned_ns",
         "_unsettled",
         "_version",
     )
@@ -100,6 +74,8 @@ class RequestWatch:
         self._failed_count = 0  # in the present minute, kept or not
         self._past_failed_counts: deque[int] = deque(maxlen=KEPT_MINUTES)
         self._unsettled: list[KeptTrace] = []  # of requests that were running when they were counted
+        self._told: list[RequestRecord] = []  # of the slowest, where another process is told of them
+        self._turned_ns = 0
 
     def slow(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> int:
         """Takes a request that was answered well; how slow the next one has to be to be taken. One that its client gave
@@ -108,6 +84,9 @@ class RequestWatch:
             self.failed(request, CANCELED, "", end_ns, start_ns, timing)
         else:
             self._slowest.append(self._record(request, start_ns, end_ns, timing, "", ""))
+        return self._keep_slowest()
+
+    def _keep_slowest(self) -> int:
         if len(self._slowest) < _SLOWEST:
             return 0
         self._slowest.sort(key=lambda record: record.total_ns, reverse=True)
@@ -129,9 +108,34 @@ class RequestWatch:
             return
         why = CANCELED if request.is_given_up else reason
         self._failed_count += 1
+        self._keep_failed(self._record(request, start_ns, end_ns, timing, why, message))
+
+    def _keep_failed(self, record: RequestRecord) -> None:
         if len(self._failed) == _FAILED:
             self._forget((self._failed[0],))
-        self._failed.append(self._record(request, start_ns, end_ns, timing, why, message))
+        self._failed.append(record)
+
+    def news(self, now_ns: int) -> News | None:
+        """What was kept since the last call, for the process that shows it, where it is not this one; None for
+        nothing."""
+        slowest = [record for record in self._slowest if not any(record is told for told in self._told)]
+        self._told = self._slowest[:]
+        failed = [plain_of(record) for record in self._failed]
+        self._failed.clear()
+        failed_count, self._failed_count = self._failed_count, 0
+        if now_ns - self._turned_ns >= _SLICE_NS:
+            self._turned_ns = now_ns
+            self.turn(now_ns)
+        return (list(map(plain_of, slowest)), failed, failed_count) if slowest or failed_count else None
+
+    def add(self, news: News) -> None:
+        """Takes what another process, which runs requests of this model too, has kept."""
+        slowest, failed, failed_count = news
+        self._slowest += map(record_of, slowest)
+        self._keep_slowest()
+        for record in map(record_of, failed):
+            self._keep_failed(record)
+        self._failed_count += failed_count
 
     def turn(self, oldest_ns: int) -> None:
         """A minute is over."""
@@ -169,6 +173,11 @@ class RequestWatch:
     def name(self) -> str:
         """The model's."""
         return self._name
+
+    @property
+    def version(self) -> str:
+        """The model's."""
+        return self._version
 
     @property
     def failed_count(self) -> int:
@@ -234,8 +243,6 @@ class RecentRequests:
     def __init__(self, clock: Clock = monotonic_ns) -> None:
         self._clock = clock
         self.excerpts = RecentExcerpts()
-        self.lacks_leased = False
-        """Whether requests may run on workers leased to other processes, of which nothing single is told here."""
         self._watches: list[RequestWatch] = []
         self._refused: deque[RequestRecord] = deque(maxlen=_REFUSED)
         self._refused_counts: Counter[str] = Counter()  # of the present minute, kept or not
@@ -272,6 +279,13 @@ class RecentRequests:
         self._refused.append(record._replace(excerpt_number=self.excerpts.keep(request)))
         if record.model in self._refused_counts or len(self._refused_counts) < _MOST_NAMES:
             self._refused_counts[record.model] += 1
+
+    def add(self, model: str, version: str, news: News) -> None:
+        """Takes what another process tells of requests that it ran."""
+        for watch in reversed(self._watches):
+            if (watch.name, watch.version) == (model, version):
+                watch.add(news)
+                return
 
     def pass_time(self) -> None:
         """To be called now and then: when a minute is over, another set of slowest requests begins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import sys
 import weakref
 
@@ -14,7 +15,9 @@ from trireme.core.trace import Trace
 from trireme.observe.failure_reasons import BACKEND, CANCELED
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
-from trireme.observe.recent.requests import NEVER_NS, RecentRequests
+from trireme.observe.recent.excerpts import RecentExcerpts
+from trireme.observe.recent.record import News
+from trireme.observe.recent.requests import NEVER_NS, RecentRequests, RequestWatch
 from trireme.observe.stats import ModelStats
 
 MINUTE_NS = 60_000_000_000
@@ -257,3 +260,75 @@ def test_what_clients_call_their_requests_is_kept_within_bounds() -> None:
     assert [len(record.request_id) for record in (*slowest, *failed)] == [256] * 3
     assert max(len(record.message) for record in failed) == 1000
     assert [record.trace for record in slowest] == [None]
+
+
+class Elsewhere:
+    """Another process that runs requests of the same model, and tells of them."""
+
+    def __init__(self) -> None:
+        self.stats = ModelStats("m", 1)
+        self.watch = self.stats.watch = RequestWatch(self.stats, RecentExcerpts())
+        self.stats.slow_ns = 0
+
+    def answer(self, latency_ns: int, now_ns: int = 0) -> None:
+        self.stats.record_batch([made(now_ns)], 1, now_ns + 5, now_ns + latency_ns, TIMING)
+
+    def fail(self, end_ns: int) -> None:
+        self.stats.record_failure(made(0), BACKEND, end_ns, "no", 5, TIMING)
+
+    def tell(self, now_ns: int = 1) -> News | None:
+        news: News | None = marshal.loads(marshal.dumps(self.watch.news(now_ns)))
+        return news
+
+
+def test_requests_of_another_process_are_kept_with_those_of_this_one() -> None:
+    watched, elsewhere = Watched(), Elsewhere()
+    for latency in (300, 100):
+        watched.answer(latency)
+        elsewhere.answer(latency + 50)
+    elsewhere.fail(77)
+    news = elsewhere.tell()
+    assert news is not None
+    watched.requests.add("m", "1", news)
+    assert watched.slowest_ns() == [350, 300, 150, 100]
+    slowest, (failed,) = watched.requests.records()
+    assert slowest[0].timing == TIMING
+    assert (slowest[0].model, slowest[0].version, slowest[0].request_id) == ("m", "1", "mine")
+    assert (failed.reason, failed.message, failed.end_ns, failed.trace) == (BACKEND, "no", 77, None)
+    assert watched.requests.counts()[0] == {"m": 1}
+    assert elsewhere.tell() is None
+
+
+def test_only_what_is_new_is_told() -> None:
+    elsewhere = Elsewhere()
+    for latency in (100, 200, 300, 400, 500):
+        elsewhere.answer(latency)
+    assert len((elsewhere.tell() or ([],))[0]) == 5
+    elsewhere.answer(50)
+    elsewhere.answer(600)
+    slowest, failed, failed_count = elsewhere.tell() or ([], [], -1)
+    assert [told[5] for told in slowest] == [600]
+    assert (failed, failed_count) == ([], 0)
+    assert elsewhere.tell(1 + MINUTE_NS) is None
+    elsewhere.answer(50)  # one of the slowest of the next minute
+    assert [told[5] for told in (elsewhere.tell(2 + MINUTE_NS) or ([],))[0]] == [50]
+
+
+def test_a_flood_of_failures_elsewhere_is_counted_and_its_last_ones_are_told() -> None:
+    watched, elsewhere = Watched(), Elsewhere()
+    for number in range(1000):
+        elsewhere.fail(1 + number)
+    news = elsewhere.tell()
+    assert news is not None
+    watched.requests.add("m", "1", news)
+    assert [record.end_ns for record in watched.requests.records()[1]] == list(range(1000, 980, -1))
+    assert watched.requests.counts()[0] == {"m": 1000}
+
+
+def test_news_of_a_model_that_nobody_knows_are_dropped() -> None:
+    watched, elsewhere = Watched(), Elsewhere()
+    elsewhere.fail(1)
+    news = elsewhere.tell()
+    assert news is not None
+    watched.requests.add("m", "2", news)
+    assert watched.requests.records() == ([], [])

@@ -11,7 +11,6 @@ const MOST_TIMES = 20;
 const RESPONSES = ["No response", "Response"];
 const NOT_RECORDING = "What was in a request is shown while requests are recorded.";
 const RECORDING = "Requests are being recorded: what was in one is shown until the recording ends.";
-const LACKS_LEASED = "Those that ran on workers leased to front-end processes are counted, but not listed here.";
 
 const REASONS = {
 	REFUSED: "Refused",
@@ -45,7 +44,7 @@ function requestTable(found) {
 	const {minutes, slowest, failed} = found;
 	const slow = `The five slowest of each minute and model of the last ${minutes} minutes`;
 	const which = `${slow}, and the last failures of these.`;
-	const said = [which, found.lacks_leased && LACKS_LEASED, found.is_recording ? RECORDING : NOT_RECORDING];
+	const said = [which, found.is_recording ? RECORDING : NOT_RECORDING];
 	const groups = slowest.map((entry) => [entry]);
 	return h(
 		"div.stack",
