@@ -155,8 +155,7 @@ class ModelStats:
         self.began_ns = clock()  # tells the counts of a model's copies apart: each begins at zero
         self.last_arrival_ns = 0
         self.inference_count = self.execution_count = self.success_count = 0
-        self.request_ns = self.queue_ns = 0
-        self.compute_input_ns = self.compute_infer_ns = self.compute_output_ns = 0
+        self.request_ns = self.queue_ns = self.compute_input_ns = self.compute_infer_ns = self.compute_output_ns = 0
         self.fail_counts = dict.fromkeys(FAILURE_REASONS, 0)
         self.fail_ns = self.repeated_count = 0
         self.cache_hit_count = self.cache_hit_ns = self.cache_miss_count = self.cache_miss_ns = 0
@@ -258,10 +257,12 @@ class ModelStats:
         self.fail_ns += end_ns - request.arrival_ns
         self.repeated_count += 1
 
-    def record_given_up(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> None:
-        """The model has ended a request without an error, so that it counts as answered, but its client had left."""
+    def record_unwell(
+        self, request: InferenceRequest, reason: str, message: str, start_ns: int, end_ns: int, timing: BatchTiming
+    ) -> None:
+        """The model has ended a request without an error, so that it counts as answered, but not all went well."""
         if self.watch is not None:
-            self.counting_failures.guard(self.watch.failed, request, CANCELED, "", end_ns, start_ns, timing)
+            self.counting_failures.guard(self.watch.failed, request, reason, message, end_ns, start_ns, timing)
 
     def record_first_response(self, request: InferenceRequest, now_ns: int) -> None:
         """The request's first response leaves; does nothing unless that is measured."""

@@ -7,20 +7,21 @@ from trireme.core.errors import ServingError
 from trireme.core.ports import Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.failure_reasons import is_finished, model_failure_reason
+from trireme.observe.failure_reasons import BACKEND, CANCELED, is_finished, model_failure_reason
 from trireme.observe.stats import ModelStats
 
 
 class _Stream:
     """How far one request has come."""
 
-    __slots__ = ("batch", "count", "failure", "instance", "is_answered", "last_ns", "timing")
+    __slots__ = ("batch", "count", "error", "failure", "instance", "is_answered", "last_ns", "timing")
 
     def __init__(self, last_ns: int) -> None:
         self.count = 0
         self.last_ns = last_ns
         self.is_answered = False
         self.failure: ServingError | None = None
+        self.error: ServingError | None = None  # the first one, whatever came behind it
         self.instance: Instance | None = None  # these three once the execution is over
         self.batch: Batch | None = None
         self.timing: BatchTiming | None = None
@@ -43,6 +44,9 @@ class StreamedRequests:
         if stream.count == 0 and response.error is None:
             self._stats.record_first_response(request, now_ns)
         self._stats.record_response(stream.count, now_ns - stream.last_ns, response, request.is_given_up)
+        error = response.error
+        if error is not None and stream.error is None and not is_finished(request, error):
+            stream.error = error
         stream.count += 1
         stream.last_ns = now_ns
         if response.is_final:
@@ -86,4 +90,7 @@ class StreamedRequests:
         elif stream.batch is not None and stream.timing is not None:
             self._stats.record_success([request], stream.batch.start_ns, now_ns, stream.timing)
             if request.is_given_up:
-                self._stats.record_given_up(request, stream.batch.start_ns, now_ns, stream.timing)
+                self._stats.record_unwell(request, CANCELED, "", stream.batch.start_ns, now_ns, stream.timing)
+            elif stream.error is not None:
+                message = stream.error.message
+                self._stats.record_unwell(request, BACKEND, message, stream.batch.start_ns, now_ns, stream.timing)

@@ -89,3 +89,33 @@ def test_request_that_was_given_up_is_not_finished_later(bench: Any) -> None:
     request.cancel()
     request.finish()
     assert request.is_given_up
+
+
+def test_stream_with_an_error_inside_counts_as_answered_and_is_told_with_it(bench: Any) -> None:
+    requests = RecentRequests(clock=bench.world.clock)
+    bench.build(is_decoupled=True)
+    bench.stats.watch = requests.watch(bench.stats)
+    instance = bench.instance()
+    [request] = bench.send("a")
+    instance.finish([None])
+    for number in range(2):
+        bench.scheduler.respond(request, InferenceResponse([], InternalError(f"error {number}"), is_final=False))
+        bench.scheduler.respond(request, InferenceResponse([], is_final=False))
+    bench.scheduler.respond(request, InferenceResponse.final_mark())
+    _, failed = requests.records()
+    assert [(record.reason, record.message) for record in failed] == [("BACKEND", "error 0")]
+    assert (bench.stats.success_count, bench.stats.fail_count) == (1, 0)
+
+
+def test_stream_that_has_an_error_inside_and_is_finished_well_is_answered_well(bench: Any) -> None:
+    requests = RecentRequests(clock=bench.world.clock)
+    bench.build(is_decoupled=True)
+    bench.stats.watch = requests.watch(bench.stats)
+    instance = bench.instance()
+    [request] = bench.send("a")
+    instance.finish([None])
+    bench.scheduler.respond(request, InferenceResponse([], is_final=False))
+    request.finish()
+    bench.scheduler.respond(request, InferenceResponse([], CancelledError("it was told to end"), is_final=False))
+    bench.scheduler.respond(request, InferenceResponse.final_mark())
+    assert requests.records()[1] == []
