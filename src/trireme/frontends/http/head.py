@@ -51,6 +51,7 @@ class RequestHead:
 
     __slots__ = (
         "accepted_coding",
+        "accepts_binary_events",
         "accepts_events",
         "binary_type",
         "connection_line",
@@ -91,6 +92,7 @@ class RequestHead:
         self.content_encoding = IDENTITY
         self.accepted_coding = IDENTITY
         self.accepts_events = False  # `Accept: text/event-stream`
+        self.accepts_binary_events = False  # ... with `;binary=base64`
         self.form_boundary: bytes | None = None  # `Content-Type: multipart/form-data`
         self.binary_type = b""  # the media type of binary answers on a platform's port
         self.tells_memory = False  # whether too little memory has a status of its own
@@ -288,6 +290,7 @@ def _read_accept(head: RequestHead, value: str) -> None:
         media_type, *settings = (part.strip().lower() for part in entry.split(";"))
         if media_type == "text/event-stream" and not any(map(_is_refusal, settings)):
             head.accepts_events = True
+            head.accepts_binary_events = "binary=base64" in settings
 
 
 def _is_refusal(setting: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import Any
 
@@ -114,6 +115,20 @@ def test_client_that_leaves_cancels_the_request(client: Any, post: Any, server: 
     assert request.is_cancelled
     request.respond(InferenceResponse.final_mark())
     assert client.take() == b""
+
+
+def test_binary_outputs_stand_beside_the_json_for_clients_that_read_them(client: Any, post: Any) -> None:
+    wants = "Accept: text/event-stream; binary=base64"
+    body = asking("ae", parameters={"binary_data_output": True})
+    first, error, final = client.ask(post(STREAM, body, wants)).split(b"\r\n\r\n", 1)[1].split(b"\n\n")[:3]
+    data, binary = first.split(b"\n")[-2:]
+    (output,) = json.loads(data.removeprefix(b"data: "))["outputs"]
+    assert output == {"name": "OUT", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 5}}
+    assert base64.b64decode(binary.removeprefix(b"binary: ")) == encode_bytes(["a"])
+    assert b"binary" not in error + final
+    for accept, wish in ((wants, False), (EVENTS, True)):
+        answer = client.ask(post(STREAM, asking("a", parameters={"binary_data_output": wish}), accept))
+        assert events_of(answer) == [letter_event("a"), FINAL]
 
 
 def test_model_with_one_response_streams_one_event(client: Any, post: Any) -> None:

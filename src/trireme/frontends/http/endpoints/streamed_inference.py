@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from copy import copy
 
 from trireme.core.errors import ServingError
@@ -12,6 +13,7 @@ from trireme.frontends.http.endpoints.event_stream import Encoded, EventStream
 from trireme.frontends.http.endpoints.infer_answer import encode_answer
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.status import status_of
+from trireme.protocol.http1.sse import with_field
 from trireme.protocol.json_codec.text import encode_error
 from trireme.protocol.v2.binary import InferEncoder
 from trireme.protocol.v2.json_document import InferDocument, OutputEntry
@@ -27,21 +29,22 @@ class StreamedInferAnswer(EventStream):
 
     def __init__(self, exchange: Exchange, background: BackgroundAnswers, document: InferDocument) -> None:
         super().__init__(background, exchange, b"")
-        self._document = written_out(document)
+        self._document = document if exchange.head.accepts_binary_events else written_out(document)
         self._encoder = InferEncoder()  # of its own: long responses are encoded in another thread
 
     def encode(self, request: InferenceRequest, response: InferenceResponse) -> Encoded:
         error = response.error
         if error is None:
             try:
-                return encode_answer(self._encoder, request, _marked(response), self._document)[0], 200
+                json, tensors = encode_answer(self._encoder, request, _marked(response), self._document)
+                return with_field(json, b"binary", b64encode(b"".join(tensors))) if tensors else json, 200
             except ServingError as failure:
                 error = failure
         return encode_error(error.message), status_of(error)
 
 
 def written_out(document: InferDocument) -> InferDocument:
-    """The same wishes without binary data, which an event cannot carry."""
+    """The same wishes without binary data, for a client that does not say that it reads it in events."""
     written = copy(document)
     written.is_binary_by_default = written.is_all_binary = False
     written.outputs = {
