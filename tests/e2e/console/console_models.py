@@ -198,6 +198,32 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
+SLIDES = """
+import base64
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M/wHwAEBgIApD5fRAAAAABJRU5ErkJggg=="
+)
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            count = int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[0])
+            if count < 0:
+                sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("no slide in front")))
+            for number in range(abs(count)):
+                halves = pb_utils.Tensor("HALVES", np.array([number, 0.5], np.float16))
+                picture = pb_utils.Tensor("PICTURE", np.array([PICTURE], object))
+                sender.send(pb_utils.InferenceResponse([picture, halves]))
+                if number == 0:
+                    error = pb_utils.TritonError("one slide is torn <img src=x onerror=alert(5)>")
+                    sender.send(pb_utils.InferenceResponse(error=error))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
 TALKER = """
 import time
 import numpy as np
@@ -260,6 +286,7 @@ def write_all(folder: Path) -> None:
     film = config("PIXELS UINT8 3 8 8", "MEAN FP32 1", f"{stream}\n{decoded}")
     write_model(folder, "film", FILM, film)
     write_model(folder, "talker", TALKER, config("text_input STRING 1", "text_output STRING 1", stream))
+    write_model(folder, "slides", SLIDES, config("IN INT32 1", "PICTURE STRING 1, HALVES FP16 2", stream))
     write_model(folder, "longs", SAME, config("IN INT64 2", "OUT INT64 2"))
     write_model(folder, "halves", SAME, config("IN FP16 3", "OUT FP16 3"))
     for name, size in (("brain_floats", 3), ("many_brain_floats", 71)):

@@ -44,7 +44,7 @@ def traffic(server: RunningServer, model: str) -> Iterator[None]:
 
 def test_every_model_has_a_row_with_its_state(page: Page, server: RunningServer) -> None:
     page.until_text("pipeline")
-    page.until("document.querySelectorAll('tbody tr').length === 28")
+    page.until("document.querySelectorAll('tbody tr').length === 29")
     assert cell(page, "numbers", "State") == "Ready"
     assert cell(page, "numbers", "Instances") == "1"
     assert cell(page, "numbers", "Device") == "cpu"

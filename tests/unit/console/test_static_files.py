@@ -32,11 +32,12 @@ def test_page_is_small_as_it_is_sent_and_not_large_for_clients_that_take_nothing
     assert sum(len(file.data) for file in static_files().values()) < MAX_BYTES
 
 
-def test_every_style_sheet_is_loaded_and_the_one_for_screens_last() -> None:
+def test_every_style_sheet_is_loaded_and_the_one_with_what_screens_change_last() -> None:
     page = static_files()["index.html"].data.decode()
     loaded = re.findall(r'<link rel="stylesheet" href="/console/static/([a-z/]+\.css)">', page)
     assert sorted(loaded) == STYLES
-    assert loaded[-1] == "styles/screens.css"
+    assert loaded[-1] == "styles/texts.css"
+    assert "/* What changes with the width of the screen" in static_files()[loaded[-1]].data.decode()
 
 
 def test_every_file_that_is_named_is_there() -> None:

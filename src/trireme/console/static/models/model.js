@@ -5,7 +5,7 @@ import {
 } from "../parts/dom.js";
 import {get, post} from "../parts/api.js";
 import {listen, live, rows} from "../parts/live.js";
-import {logView} from "../pages/log.js";
+import {logView} from "../pages/server.js";
 import {modelRequestsView} from "../pages/requests.js";
 import {chatView} from "../trying/chat.js";
 import {tryView} from "../trying/tryit.js";

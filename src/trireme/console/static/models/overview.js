@@ -8,7 +8,6 @@ import {Chart} from "../parts/charts.js";
 import {ensembleGraph} from "../parts/graph.js";
 import {shapeText} from "../parts/tensors.js";
 
-const REFRESH_MS = 10000;
 const MOST_EVENTS = 20;
 const tenths = known((value) => value.toFixed(1));
 const cores = known((value) => String(Number(value.toFixed(3))));
@@ -72,7 +71,7 @@ export async function overviewView(body, {address, detail}) {
 		if (isEnsemble && found.serving) replace(graph, ensembleGraph(found.serving));
 	};
 	draw(detail);
-	const rest = every(REFRESH_MS, () => get(address).then(draw));
+	const rest = every(10000, () => get(address).then(draw));
 	return () => {
 		rest();
 		for (const one of all) one.stop();

@@ -4,8 +4,7 @@ import {
 	button, choice, h, option, replace, search, setAttribute, setText,
 } from "../parts/dom.js";
 import {idOf, listen, live, rows} from "../parts/live.js";
-import {COLUMNS, classes} from "./line.js";
-import {VisibleLines} from "./visible.js";
+import {COLUMNS, VisibleLines, classes} from "./line.js";
 
 const ARRANGE_MS = 5000; // lines that jump are worse than an order that is some seconds old
 const kept = {sort: "name", isDown: false, filter: "", state: ""};

@@ -3,7 +3,7 @@ import {
 	button, bytes, clock, count, failed, h, joined, modelLink, note, opened, releaseMedia, replace, time,
 } from "../parts/dom.js";
 import {get} from "../parts/api.js";
-import {decode} from "../parts/tensors.js";
+import {decode, unpacked} from "../parts/tensors.js";
 import {waterfall} from "../parts/waterfall.js";
 import {showOutputs} from "../trying/answers.js";
 
@@ -133,17 +133,16 @@ function sides({inputs, parameters, note: leftOut, responses, response_count: co
 }
 
 const tensors = (list) => list.map((tensor) => (isWhole(tensor) ? whole(tensor) : begin(tensor)));
-const dataOf = ({data}) => Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-const isWhole = (tensor) => tensor.size_bytes === dataOf(tensor).length;
+const isWhole = (tensor) => tensor.size_bytes === unpacked(tensor.data).length;
 
 function whole(tensor) {
-	return showOutputs([{...tensor, values: decode(tensor.datatype, dataOf(tensor).buffer)}], {});
+	return showOutputs([{...tensor, values: decode(tensor.datatype, unpacked(tensor.data).buffer)}], {});
 }
 
 function begin(tensor) {
-	const {name, datatype, shape, size_bytes: size} = tensor;
+	const {name, datatype, shape, size_bytes: size, data} = tensor;
 	const words = `${name} ${datatype} [${shape.join(", ")}], ${bytes(size)}`;
-	const values = decode(datatype, dataOf(tensor).buffer);
+	const values = decode(datatype, unpacked(data).buffer);
 	if (!values.length) return note(words);
 	const cut = {name, datatype, shape: [values.length], values, isCut: true};
 	return h("div", note(`${words}, of which this is the beginning:`), showOutputs([cut], {}));

@@ -17,15 +17,14 @@ export async function send(path, options = {}) {
 		const answer = await fetch(path, {...options, signal, headers, cache: "no-store"}).catch((error) => {
 			throw error.name === "AbortError" ? error : Object.assign(new Error("The server does not answer."), {isAway: 1});
 		});
-		if (answer.ok) return answer;
+		if (answer.ok || answer.headers.get("Content-Type")?.includes("event")) return answer; // its errors are events
 		if (answer.status !== 401) throw await failure(answer);
 		if (used === key) await askForKey();
 	}
 }
 
 async function failure(answer) {
-	const whole = await answer.text();
-	const [, text] = /^data: (.*)/.exec(whole) || [0, whole]; // a stream that failed at once
+	const text = await answer.text();
 	let message = text || `HTTP ${answer.status}`;
 	try {
 		const {error} = JSON.parse(text);
@@ -48,13 +47,12 @@ export async function* events(answer) {
 		for (;;) {
 			const {done, value} = await reader.read();
 			if (done) return;
-			const entries = (rest + value).split("\n\n");
+			rest += value;
+			if (!value.includes("\n")) continue; // in the middle of a long one
+			const entries = rest.split("\n\n");
 			rest = entries.pop();
-			for (const entry of entries) {
-				const told = (name) =>
-					entry.split("\n").map((line) => (line.startsWith(name) ? line.slice(name.length).trim() : "")).join("");
-				yield {event: told("event:"), data: told("data:")};
-			}
+			const field = (line) => /^(\w+): (.*)/s.exec(line)?.slice(1) || [];
+			for (const entry of entries) yield Object.fromEntries(entry.split("\n").map(field));
 		}
 	} finally {
 		reader.cancel().catch(() => {});

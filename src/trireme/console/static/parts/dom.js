@@ -211,25 +211,18 @@ export function every(ms, act) {
 }
 
 // The addresses of images and sounds hold their data: whoever takes such a node off the page calls `releaseMedia`.
-const addresses = new WeakMap();
 const forgotten = new FinalizationRegistry((address) => URL.revokeObjectURL(address)); // made when its place was gone
 
 export function mediaNode(data, type) {
-	const address = URL.createObjectURL(new Blob([data], {type}));
+	const src = URL.createObjectURL(new Blob([data], {type}));
 	const node = type.startsWith("image/")
-		? h("img.preview", {src: address, alt: "Image that the model made"})
-		: h("audio", {controls: true, src: address});
-	addresses.set(node, address);
-	forgotten.register(node, address, node);
+		? h("img.preview", {src, alt: "Image that the model made"})
+		: h("audio", {src, controls: true});
+	node.made = src; // or its object may be forgotten before its element
+	forgotten.register(node, src);
 	return node;
 }
 
 export function releaseMedia(node) {
-	for (const element of node.querySelectorAll("img, audio")) {
-		const address = addresses.get(element);
-		if (!address) continue;
-		URL.revokeObjectURL(address);
-		addresses.delete(element);
-		forgotten.unregister(element);
-	}
+	for (const {made} of node.querySelectorAll("img, audio")) URL.revokeObjectURL(made);
 }

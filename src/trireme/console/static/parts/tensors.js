@@ -80,17 +80,20 @@ function wireData({datatype, data}) {
 
 export async function decodeAnswer(answer) {
 	const buffer = await answer.arrayBuffer();
-	let at = Number(answer.headers.get("Inference-Header-Content-Length")) || buffer.byteLength;
-	const head = parseJson(new TextDecoder().decode(buffer.slice(0, at)));
-	return outputsOf(head, (size) => buffer.slice(at, (at += size)));
+	const at = Number(answer.headers.get("Inference-Header-Content-Length")) || buffer.byteLength;
+	return outputsOf(parseJson(new TextDecoder().decode(buffer.slice(0, at))), buffer, at);
 }
 
-export function outputsOf({outputs = []}, next) {
+export const unpacked = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+
+// What is not in the JSON is in `raw`, from `at` on.
+export function outputsOf({outputs = []}, raw, at = 0) {
 	return outputs.map((output) => {
 		const {datatype, data = [], parameters} = output;
 		const size = parameters?.binary_data_size;
 		const read = (value) => (value === "NaN" && datatype !== "BYTES" ? NaN : value);
-		return {...output, values: size === undefined ? data.flat(Infinity).map(read) : decode(datatype, next(size))};
+		if (size === undefined) return {...output, values: data.flat(Infinity).map(read)};
+		return {...output, values: decode(datatype, raw.slice(at, (at += size)))};
 	});
 }
 

@@ -75,7 +75,7 @@ function filePicker(name, accept, picked) {
 	let address = "";
 	let isPicked = false;
 	const stop = () => {
-		if (address) URL.revokeObjectURL(address);
+		URL.revokeObjectURL(address);
 		if (isPicked) picked("");
 		address = "";
 	};
@@ -101,10 +101,7 @@ function filePicker(name, accept, picked) {
 	};
 }
 
-function previewOf(chosen, address) {
-	const words = note(`${chosen.name}, ${bytes(chosen.size)}`);
-	if (chosen.type.startsWith("image/"))
-		return [h("img.preview", {src: address, alt: `Preview of ${chosen.name}`}), words];
-	if (chosen.type.startsWith("audio/")) return [h("audio", {controls: true, src: address}), words];
-	return words;
+function previewOf({name, type, size}, src) {
+	const image = type.startsWith("image/") && h("img.preview", {src, alt: `Preview of ${name}`});
+	return [image || (type.startsWith("audio/") && h("audio", {src, controls: true})), note(`${name}, ${bytes(size)}`)];
 }

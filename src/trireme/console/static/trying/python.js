@@ -84,12 +84,12 @@ function readArray(inputs, at, {headBytes}) {
 
 const wireBytes = (input) => (isListed(input) ? 0 : input.data.length * (Array.isArray(input.data) ? 2 : 1));
 
-export function requests(address, {form, isRaw}, isStream) {
+export function requests(address, {form, isRaw, accept}) {
 	const part = ({name, file, value}) => `(${python(name)}, ${file ? `open(${python(file)}, "rb")` : python(value)})`;
 	const parts = (isWanted) => form.filter(isWanted).map(part).join(", ");
 	const data = parts(({file}) => !file);
 	const key = hasKey() && `"Authorization": "Bearer " + ${KEY}`;
-	const headers = [key, isStream && '"Accept": "text/event-stream"'].filter(Boolean);
+	const headers = [key, accept && `"Accept": "${accept}"`].filter(Boolean);
 	return program(
 		key && ["import os", ""],
 		"import requests",
@@ -99,10 +99,10 @@ export function requests(address, {form, isRaw}, isStream) {
 		`    files=[${parts(({file}) => file)}],`,
 		data !== "" && `    data=[${data}],`,
 		headers.length > 0 && `    headers={${headers.join(", ")}},`,
-		isStream && "    stream=True,",
+		accept && "    stream=True,",
 		")",
 		"answer.raise_for_status()",
-		isStream
+		accept
 			? ["for line in answer.iter_lines(decode_unicode=True):", "    print(line)"]
 			: `print(answer.${isRaw ? "content" : "json()"})`,
 	);

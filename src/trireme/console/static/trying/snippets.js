@@ -3,7 +3,7 @@ import {button, choice, copyButton, h, modelPath, note, replace, saveFile} from 
 import {hasKey} from "../parts/api.js";
 import {HALVES, encodeRequest, writeJson} from "../parts/tensors.js";
 import {KEY, program, python, requests, tritonclient} from "./python.js";
-import {formFields, isBroken} from "./requests.js";
+import {EVENTS, TEXT_EVENTS, formFields, isBroken} from "./requests.js";
 
 const MOST_VALUES = 64;
 const MOST_BYTES = 32000; // a shell takes four times as much, which quotes may become
@@ -20,17 +20,18 @@ const isSingle = (input) => isWritten(input) && input.data.length === 1;
 export function inferSnippets(detail, inputs, parameters, isStream) {
 	const {name, version, versions, serving} = detail;
 	const address = `${location.origin}/v2/models/${modelPath(name, versions.length > 1 && version)}/infer`;
-	const isRaw = !isStream && serving.outputs.some((output) => HALVES[output.datatype]);
-	const sent = {...bodyOf(inputs, parameters, isRaw), isRaw};
-	const texts = {curl: curl(address, sent, isStream)};
-	if (inputs.some((input) => input.form)) texts["Python, requests"] = requests(address, sent, isStream);
+	const isHalf = serving.outputs.some((output) => HALVES[output.datatype]);
+	const accept = isStream && (isHalf ? EVENTS : TEXT_EVENTS);
+	const sent = {...bodyOf(inputs, parameters, isHalf), isRaw: isHalf && !isStream, accept};
+	const texts = {curl: curl(address, sent)};
+	if (inputs.some((input) => input.form)) texts["Python, requests"] = requests(address, sent);
 	else texts["Python, tritonclient"] = tritonclient(detail, inputs, parameters, isStream, isPlain, sent.saved);
-	texts.JavaScript = script(address, sent, isStream);
+	texts.JavaScript = script(address, sent);
 	return snippetBox(texts, sent.saved);
 }
 
-// How a program has the body: {json} that it holds, {form} of files that it reads, or {saved}, a file with what is too
-// long to be written down or not for JSON. `isRaw` where the answer is not for JSON.
+// How a program has the body: {json} that it holds, {form} of files that it reads, or {saved}, a file with all of it.
+// `isRaw` where the answer is not for JSON.
 function bodyOf(inputs, given, isRaw) {
 	const isPicture = inputs.some((input) => input.form);
 	const isNamed = inputs.some((input) => input.file) && inputs.every((input) => input.file || isSingle(input));
@@ -42,8 +43,8 @@ function bodyOf(inputs, given, isRaw) {
 	return {saved: {name, body, headers, headBytes: headBytes || body.length}};
 }
 
-function curl(address, {json, form, saved, isRaw}, isStream) {
-	const flags = `${isRaw ? ` -o ${ANSWER}` : ""}${isStream ? " -N -H 'Accept: text/event-stream'" : ""}`;
+function curl(address, {json, form, saved, isRaw, accept}) {
+	const flags = `${isRaw ? ` -o ${ANSWER}` : ""}${accept ? ` -N -H 'Accept: ${accept}'` : ""}`;
 	const begin = `curl${flags}${keyFlag()} ${quoted(address)}`;
 	if (json) return `${begin} -d ${quoted(json)}`;
 	if (saved) {
@@ -60,10 +61,10 @@ function curl(address, {json, form, saved, isRaw}, isStream) {
 // Numbers that the language would round stay in the text.
 const literal = (json) => (json === text(JSON.parse(json)) ? `JSON.stringify(${json})` : text(json));
 
-function script(address, {json, form, saved, isRaw}, isStream) {
+function script(address, {json, form, saved, isRaw, accept}) {
 	const headers = [
 		hasKey() && "Authorization: `Bearer ${process.env.KEY}`",
-		isStream && 'Accept: "text/event-stream"',
+		accept && `Accept: "${accept}"`,
 		...Object.entries(saved?.headers || {}).map(([name, value]) => `"${name}": "${value}"`),
 	].filter(Boolean);
 	const used = [!json && "readFile", isRaw && "writeFile"].filter(Boolean);
@@ -79,7 +80,7 @@ function script(address, {json, form, saved, isRaw}, isStream) {
 		headers.length > 0 && `  headers: {${headers.join(", ")}},`,
 		`  body: ${json ? literal(json) : form ? "form" : read(saved.name)},`,
 		"});",
-		isStream
+		accept
 			? "for await (const chunk of answer.body) console.log(new TextDecoder().decode(chunk));"
 			: isRaw
 				? `await writeFile("${ANSWER}", Buffer.from(await answer.arrayBuffer()));`
@@ -93,9 +94,9 @@ export function chatSnippets(model, request) {
 	const address = `${location.origin}/v1/chat/completions`;
 	const json = text(request);
 	const saved = {name: "request.json", body: json, headers: {"Content-Type": "application/json"}};
-	const sent = json.length < MOST_BYTES ? {json} : {saved};
-	const texts = {curl: curl(address, sent, true), "Python, openai": openai(model, request)};
-	return snippetBox({...texts, JavaScript: script(address, sent, true)}, sent.saved);
+	const sent = {accept: TEXT_EVENTS, ...(json.length < MOST_BYTES ? {json} : {saved})};
+	const texts = {curl: curl(address, sent), "Python, openai": openai(model, request)};
+	return snippetBox({...texts, JavaScript: script(address, sent)}, sent.saved);
 }
 
 function openai(model, {model: _, messages, stream, stream_options: options, ...rest}) {

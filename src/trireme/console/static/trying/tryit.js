@@ -39,10 +39,10 @@ class Trial {
 		this.go.disabled = true;
 		this.stop.hidden = false;
 		try {
+			this.show(this.waiting);
 			const inputs = (await Promise.all(this.fields.map((field) => field.read()))).filter(Boolean);
 			const parameters = this.sequence?.read() || {};
 			replace(this.more, inferSnippets(this.detail, inputs, parameters, serving.is_decoupled));
-			this.show(this.waiting);
 			this.context = {labels: serving.labels, image: this.image};
 			await (serving.is_decoupled ? stream : ask)(this, inputs, parameters, signal);
 			this.sequence?.sent(parameters);
@@ -63,8 +63,8 @@ class Trial {
 	tell(error, isStopped) {
 		const words = isStopped ? "Stopped." : advised(error);
 		const said = h("p", {class: isStopped ? "notice" : "notice bad", role: "alert"}, words);
-		if (!this.waiting.isConnected && (isStopped || error.isInStream)) this.answer.append(said);
-		else this.show(said);
+		if (this.waiting.isConnected) this.show(said);
+		else this.answer.append(said); // behind what has come of a stream
 	}
 
 	explain(table) {
