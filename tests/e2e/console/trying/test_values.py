@@ -129,20 +129,24 @@ def test_largest_number_of_a_type_is_taken(page: Page, server: RunningServer, da
     assert page.run(script) == [True, True, *beyond, "refused"]
 
 
-TWO_FILES = """import('/console/static/trying/files.js').then(({FILE_WAYS}) => {
+TWO_FILES = """import('/console/static/trying/files.js').then(async ({FILE_WAYS}) => {
   let image = '';
   const picked = (address) => (image = address);
   const [one, other] = ['a', 'b'].map((name) => FILE_WAYS.file({name, dims: [1]}, {max_batch_size: 0}, picked));
-  const give = (way, ...files) => {
+  const give = async (way, ...files) => {
     const given = new DataTransfer();
     for (const file of files) given.items.add(file);
     const input = way.node.querySelector('input');
     input.files = given.files;
     input.dispatchEvent(new Event('change'));
+    const shown = way.node.querySelector('img');
+    if (shown && !shown.complete) await new Promise((done) => (shown.onload = shown.onerror = done));
     return image.slice(0, 5);
   };
   const [picture, text] = ['image/png', 'text/plain'].map((type) => new File(['x'], 'f', {type}));
-  const seen = [give(one, picture), give(other, text), give(other), (other.stop(), image.slice(0, 5)), give(one)];
+  const seen = [await give(one, picture), await give(other, text), await give(other)];
+  other.stop();
+  seen.push(image.slice(0, 5), await give(one));
   one.stop();
   return seen;
 })"""
