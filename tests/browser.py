@@ -85,9 +85,11 @@ class Browser:
         os.close(self._read)
         self._profile.cleanup()
 
-    def open(self, address: str, *, width: int = 1280, height: int = 800, is_dark: bool = False) -> Page:
-        """A page in a tab of its own."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def open(
+        self, address: str, *, width: int = 1280, height: int = 800, is_dark: bool = False, is_window: bool = False
+    ) -> Page:
+        """A page in a tab of its own, or in a window, which stays in sight when others are opened."""
+        target = self.call("Target.createTarget", url="about:blank", newWindow=is_window)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, target, session)
         page.prepare(width, height, is_dark)

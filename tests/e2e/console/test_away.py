@@ -5,25 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 from browser import Browser, Page
 from console_address import console_of
 from console_models import ADD_ONE
-from running_server import RunningServer, port_flags, three_ports, write_model
+from returning_server import ServerAt
+from running_server import RunningServer, three_ports, write_model
 
 MODELS = "!!document.querySelector('tbody .name')"
-
-
-class ServerAt(RunningServer):
-    """One that listens where another one did."""
-
-    def __init__(self, folder: Path, ports: dict[str, int]) -> None:
-        self.ports = ports
-        command = [str(Path(sys.executable).with_name("tritonserver")), "--model-repository=model_repository"]
-        self._start(folder, [*command, *port_flags(ports)])
 
 
 @pytest.mark.parametrize("address", ["constructor", "toString/x", "model"])

@@ -8,6 +8,7 @@ const MOST_MS = 30000; // of what is only read
 
 export const hasKey = () => key !== "";
 export const isAsking = () => asking !== null;
+export const tune = (onmessage) => Object.assign(new BroadcastChannel(`live ${key}`), {onmessage});
 
 export async function send(path, options = {}) {
 	for (;;) {

@@ -1,10 +1,12 @@
 // The table of models as the server's event stream keeps it.
-import {events, isAsking, send} from "./api.js";
+import {events, isAsking, send, tune} from "./api.js";
 
 const SPARK = 60;
 const STEP_MS = 10000;
 const LATE = "late";
-const LATE_MS = 6000; // an event comes every second
+const OTHER = "other";
+const SILENT = "The server does not answer.";
+const LATE_MS = 6000;
 const listeners = new Set();
 export const rows = new Map();
 export const live = {server: null, isConnected: false, problem: "", takenAt: 0};
@@ -27,7 +29,8 @@ function tell(changed) {
 	}
 }
 
-function take(event) {
+function take(data) {
+	const event = JSON.parse(data);
 	if (event.whole) rows.clear();
 	const now = Date.now();
 	const changed = new Set();
@@ -47,60 +50,93 @@ function take(event) {
 		if (row.spark.length > SPARK) row.spark.shift();
 		changed.add(idOf(row));
 	}
-	live.server = event.server;
-	live.takenAt = now;
+	Object.assign(live, {server: event.server, takenAt: now, isConnected: true, problem: ""});
 	tell(event.whole ? null : changed);
 }
 
-let isAway = document.hidden;
 let abort = new AbortController();
 let wake;
+let silence;
+let channel;
+let since = Infinity;
 
-function turn(isLeft) {
-	isAway = isLeft;
-	if (isAway) abort.abort();
-	else wake?.();
+// One of the windows in sight has the stream and tells the others, because a browser has six connections.
+function hear({data: [theirs, data, problem]}) {
+	if (theirs > since) return; // this window keeps it
+	abort.abort(OTHER);
+	since = Infinity;
+	if (!data) {
+		lose(problem);
+		setTimeout(() => wake(), 500 * Math.random());
+		return;
+	}
+	expect();
+	take(data);
+}
+
+function expect() {
+	clearTimeout(silence);
+	silence = setTimeout(() => {
+		if (isAsking()) return expect();
+		abort.abort(LATE);
+		lose(SILENT);
+		wake();
+	}, LATE_MS);
+}
+
+function tellWindows(data, problem) {
+	if (since < Infinity) channel?.postMessage([since, data, problem]);
+	if (!data) since = Infinity;
+}
+
+function lose(problem) {
+	if (!problem) return;
+	Object.assign(live, {isConnected: false, problem});
+	tell(new Set());
 }
 
 export function followAgain() {
+	tellWindows("");
+	channel?.close();
+	channel = null;
+	clearTimeout(silence);
 	abort.abort();
+	live.isConnected = false;
 	wake?.();
 }
 
 export async function follow() {
-	document.addEventListener("visibilitychange", () => turn(document.hidden));
-	window.addEventListener("pagehide", () => turn(true));
-	window.addEventListener("pageshow", () => turn(document.hidden));
+	document.addEventListener("visibilitychange", followAgain);
 	for (let wait = 0; ; ) {
 		await new Promise((resolve) => {
 			wake = resolve;
-			if (!isAway) setTimeout(resolve, wait);
+			if (!document.hidden && abort.signal.reason !== OTHER) setTimeout(resolve, wait);
 		});
-		if (isAway) continue;
+		if (document.hidden) continue;
 		const own = (abort = new AbortController());
-		let timer;
-		const expect = () => {
-			clearTimeout(timer);
-			timer = setTimeout(() => (isAsking() ? expect() : own.abort(LATE)), LATE_MS);
-		};
 		expect();
+		let problem = "The server has ended the stream.";
 		try {
-			const answer = await send("/console/api/events", {signal: abort.signal});
-			live.isConnected = true;
-			live.problem = "";
+			const answer = await send("/console/api/events", {signal: own.signal});
+			since = Date.now() + Math.random();
 			wait = 0;
 			for await (const {data} of events(answer)) {
 				expect();
-				take(JSON.parse(data));
+				take(data);
+				if (!own.signal.aborted) channel ||= tune(hear);
+				tellWindows(data);
 			}
-			live.problem = "The server has ended the stream.";
 		} catch (error) {
-			live.problem = error.status ? error.message : "The server does not answer.";
+			problem = error.status ? error.message : SILENT;
 		}
-		clearTimeout(timer);
-		live.isConnected = false;
-		wait = own.signal.aborted && own.signal.reason !== LATE ? 0 : Math.min(Math.max(500, wait * 2), 10000);
-		if (wait) tell(new Set());
+		if (own.signal.reason === OTHER) continue;
+		clearTimeout(silence);
+		const isLeft = own.signal.aborted && own.signal.reason !== LATE;
+		wait = isLeft ? 0 : Math.min(Math.max(500, wait * 2), 10000);
+		if (!isLeft) {
+			tellWindows("", problem);
+			lose(problem);
+		}
 		own.abort();
 	}
 }
