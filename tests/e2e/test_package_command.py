@@ -60,7 +60,8 @@ def test_a_package_holds_empty_folders_and_what_links_lead_to(tmp_path: Path) ->
     write_repository(tmp_path)
     ended = package(tmp_path, "-o", "model_artifact.zip")
     assert ended.returncode == 0, ended.stderr
-    assert "Wrote model_artifact.zip: 4 files" in ended.stdout
+    assert ended.stdout.startswith("Wrote model_artifact.zip: 4 files")  # and nothing of the server that checks it
+    assert ended.stdout.count("\n") == 1
     with zipfile.ZipFile(tmp_path / "model_artifact.zip") as archive:
         assert set(archive.namelist()) == {
             "model_repository/",
@@ -75,6 +76,8 @@ def test_a_package_holds_empty_folders_and_what_links_lead_to(tmp_path: Path) ->
         }
         assert archive.read("model_repository/inner/1/weights.txt") == b"weights"
     assert "is there already" in package(tmp_path, "-o", "model_artifact.zip").stderr
+    missing = package(tmp_path, "-o", "nowhere/model_artifact.zip")
+    assert (missing.returncode, "there is no folder nowhere for model_artifact.zip" in missing.stderr) == (1, True)
 
 
 def test_a_package_that_does_not_load_is_not_left_behind(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 from trireme.cli.endings import cleaning_up_behind_sigterm, parsed
@@ -111,6 +113,8 @@ def load_all(repository: str, result: str) -> None:
         exit_on_error=False,
         log_info=False,
     )
-    if run(options, on_ready=stop, on_failures=note) != 0 and not failures:
+    with redirect_stdout(StringIO()):  # which tells of the signal that it gives itself
+        code = run(options, on_ready=stop, on_failures=note)
+    if code != 0 and not failures:
         failures["the repository"] = "the server could not be started from it"
         Path(result).write_text(json.dumps(failures))

@@ -24,6 +24,10 @@ def write_archive(repository: Path, target: Path, check: Callable[[Path], None] 
         raise PackageError(f"{repository} is not a folder")
     if target.exists():
         raise PackageError(f"{target} is there already; remove it first, or choose another name")
+    if not target.absolute().parent.is_dir():
+        raise PackageError(
+            f"there is no folder {target.parent} for {target.name}; make it first, or choose another one"
+        )
     unfinished = target.with_name(f".{target.name}.unfinished")
     top, count = repository.resolve().name, 0
     try:
