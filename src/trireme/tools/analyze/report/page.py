@@ -18,7 +18,7 @@ h1{font-size:1.5rem;margin-bottom:.25rem}h1,p{overflow-wrap:anywhere}
 h2{font-size:1.15rem;margin:2rem 0 .5rem}h3{font-size:1rem;margin:0 0 .25rem}
 table{border-collapse:collapse;width:100%;font-size:.85rem;font-variant-numeric:tabular-nums}
 th,td{text-align:right;padding:.35rem .45rem;border-bottom:1px solid #e3e7ec}
-th:first-child,td:first-child{text-align:left;min-width:8rem;overflow-wrap:anywhere}
+th:first-child,td:first-child{text-align:left;min-width:min(12rem,40vw);overflow-wrap:anywhere}
 tr.best td{background:#eaf4fb;font-weight:600}.table{overflow-x:auto}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:1.5rem}
 figure{margin:0;break-inside:avoid}svg{width:100%;height:auto}figcaption,.note{color:#5c6770;font-size:.85rem}
