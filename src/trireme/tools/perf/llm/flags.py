@@ -12,7 +12,7 @@ from trireme import __version__
 from trireme.config.options.flag_parser import FlagParser
 from trireme.tools.perf.command_line import values
 from trireme.tools.perf.errors import UsageError
-from trireme.tools.perf.llm.options import GOODPUT_METRICS, LlmOptions, PromptOptions
+from trireme.tools.perf.llm.options import GOODPUT_METRICS, STREAMING, LlmOptions, PromptOptions
 
 _ENDPOINT_TYPES = ("chat", "completions", "generate", "kserve")
 _DEFAULT_URLS = {"kserve": "localhost:8001"}
@@ -107,7 +107,7 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
         headers=tuple(map(values.header, given.headers)),
         ca_file=None if given.ca is None else values.existing_file("--ca", given.ca),
         extra_inputs=_extra_inputs(given.extra_inputs),
-        goodput=_goodput(given.goodput),
+        goodput=_goodput(given.goodput, given.streaming),
         artifact_folder=given.artifact_dir,
         export_name=Path(given.profile_export_file).name,
         prompts=_prompts(given),
@@ -171,7 +171,8 @@ def _extra_inputs(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _goodput(texts: Sequence[str]) -> dict[str, float]:
+def _goodput(texts: Sequence[str], is_streaming: bool) -> dict[str, float]:
+    """Limits of what is not measured would be kept by everything."""
     limits = {}
     for text in texts:
         name, colon, value = text.rpartition(":")
@@ -179,5 +180,7 @@ def _goodput(texts: Sequence[str]) -> dict[str, float]:
             raise UsageError(f"--goodput is a metric, a colon and its limit, not '{text}'")
         if name not in GOODPUT_METRICS:
             raise UsageError(f"--goodput knows {', '.join(GOODPUT_METRICS)}, not '{name}'")
+        if name in STREAMING and not is_streaming:
+            raise UsageError(f"--goodput {name} is of answers that come piece by piece: --streaming is missing.")
         limits[name] = values.number("--goodput", value)
     return limits

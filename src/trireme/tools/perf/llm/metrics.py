@@ -21,7 +21,6 @@ UNITS = {
     "input_sequence_length": "tokens",
 }
 """Of each request."""
-STREAMING = ("time_to_first_token", "time_to_second_token", "inter_token_latency", "output_token_throughput_per_user")
 TOTAL_UNITS = {
     "output_token_throughput": "tokens/sec",
     "request_throughput": "requests/sec",

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-GOODPUT_METRICS = (
-    "time_to_first_token",
-    "time_to_second_token",
-    "inter_token_latency",
-    "request_latency",
-    "output_token_throughput_per_user",
-)
+STREAMING = ("time_to_first_token", "time_to_second_token", "inter_token_latency", "output_token_throughput_per_user")
+"""Metrics that only answers have which come piece by piece."""
+GOODPUT_METRICS = (*STREAMING[:3], "request_latency", *STREAMING[3:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from trireme.tools.perf.errors import PerfError
-from trireme.tools.perf.llm.metrics import STREAMING, TOTAL_UNITS, UNITS, LlmMetrics, statistics
-from trireme.tools.perf.llm.options import LlmOptions
+from trireme.tools.perf.llm.metrics import TOTAL_UNITS, UNITS, LlmMetrics, statistics
+from trireme.tools.perf.llm.options import STREAMING, LlmOptions
 
 _TABLE_COLUMNS = ("avg", "min", "max", "p99", "p90", "p75")
 _CSV_COLUMNS = ("avg", "min", "max", "p99", "p95", "p90", "p75", "p50", "p25")

@@ -80,6 +80,7 @@ def test_the_endpoint_follows_the_kind_of_service() -> None:
         (("--service-kind", "openai", "--endpoint-type", "kserve"), "does not belong to"),
         (("--concurrency", "1", "--request-rate", "1"), "exclude each other"),
         (("--goodput", "speed:3"), "--goodput knows"),
+        (("--goodput", "request_latency:9", "time_to_first_token:3"), "piece by piece: --streaming"),
         (("--goodput", "fast"), "a colon and its limit, not 'fast'"),
         (("--fixed-schedule",), "trireme perf --service-kind openai --fixed-schedule"),
         (("--output-tokens-mean-deterministic",), "--output-tokens-mean N"),
