@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +18,8 @@ import transformers
 VOCAB = 128
 POSITIONS = 64
 PROMPTS = [np.random.default_rng(length).integers(3, VOCAB, length).tolist() for length in (3, 9, 14, 22)]
+TEXTS = Path(tempfile.gettempdir()) / f"trireme-tiny-texts-{os.getuid()}"
+"""What the models wrote before."""
 ANSWER_TOKENS = 10
 """As many as the executors are asked for behind each of the prompts."""
 SIZES = {
@@ -180,7 +186,36 @@ class TinyModel:
         return bool(rotation.get("rope_type") == "longrope")
 
     def continuation(self, prompt: Sequence[int], count: int) -> list[int]:
-        """The most likely tokens behind a prompt, as transformers finds them."""
+        """The most likely tokens behind a prompt, as transformers finds them.
+
+        It takes ten times as long to find them one after the other as to see, with one look at the whole text, that
+        they are the same as those that were found for these weights before, in whatever process.
+        """
+        place = self._place_of(prompt, count)
+        known = json.loads(place.read_text()) if place.exists() else None
+        if known is not None and not self.rotates_by_length and self.follows(prompt, known):
+            return known  # type: ignore[no-any-return]
+        found = self._written(prompt, count)
+        place.parent.mkdir(exist_ok=True)
+        aside = place.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps(found))
+        aside.rename(place)
+        return found
+
+    def follows(self, prompt: Sequence[int], tokens: Sequence[int]) -> bool:
+        """Whether these are the most likely tokens behind a prompt."""
+        likely = self.logits([*prompt, *tokens[:-1]])[len(prompt) - 1 :].argmax(-1)
+        return likely.tolist() == list(tokens)  # type: ignore[no-any-return]
+
+    def _place_of(self, prompt: Sequence[int], count: int) -> Path:
+        """The file of what was found; its name follows from all that it depends on but the libraries, so that it is a
+        guess."""
+        key = hashlib.blake2b(f"{list(prompt)} {self.model.config.to_json_string()}".encode(), digest_size=16)
+        for parameter in self.model.parameters():
+            key.update(parameter.detach().float().numpy().tobytes())
+        return TEXTS / f"{key.hexdigest()}-{count}.json"
+
+    def _written(self, prompt: Sequence[int], count: int) -> list[int]:
         ids = torch.tensor([list(prompt)])
         with torch.no_grad():
             found = self.model.generate(
