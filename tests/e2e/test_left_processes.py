@@ -72,6 +72,13 @@ class Started:
     def pids(self) -> list[int]:
         return [int(line) for line in self._file.read_text().split()]
 
+    def worker(self) -> int:
+        """The model's, once it is the only one: what was not needed any more has left, and a daemon, which the server
+        adopts, is called as the worker is until it has become another program."""
+        self.server.until(lambda: len(self.server.children()) == 1)
+        (worker,) = self.server.children()
+        return worker
+
     def left(self) -> list[int]:
         return [pid for pid in self._begun if is_alive(pid)]
 
@@ -116,9 +123,7 @@ def test_an_unload_ends_them(started: Started) -> None:
 
 
 def test_they_end_with_a_killed_worker_and_the_next_one_starts_its_own(started: Started) -> None:
-    started.server.until(lambda: len(started.server.children()) == 1)  # one that was not needed any more has left
-    (worker,) = started.server.children()
-    os.kill(worker, signal.SIGKILL)
+    os.kill(started.worker(), signal.SIGKILL)
     started.until_gone()
     started.server.until_ready("starter")
     started.remember()
@@ -136,7 +141,6 @@ def test_a_killed_server_takes_them_with_it(started: Started) -> None:
 
 
 def test_zombies_do_not_gather(started: Started) -> None:
-    (worker,) = started.server.children()
-    os.kill(worker, signal.SIGKILL)
+    os.kill(started.worker(), signal.SIGKILL)
     started.until_gone()
     started.server.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started._begun))
