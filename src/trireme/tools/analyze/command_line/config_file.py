@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from trireme.core.close_names import closest
 from trireme.tools.analyze.command_line.flags import ACCEPTED, FILE_ONLY, FLAGS
 from trireme.tools.analyze.errors import InputError
+from trireme.tools.perf.bounded_files import read_bounded
 
 MODEL_KEYS = (
     "parameters",
@@ -24,14 +24,16 @@ MODEL_KEYS = (
     "triton_server_environment",
 )
 PARAMETER_KEYS = ("concurrency", "batch_sizes", "request_rate")
+_MOST_BYTES = 16 << 20
 
 
 def read_config_file(path: str) -> dict[str, Any]:
     """Settings by name; raises InputError with the place of what is wrong."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_bounded(path, _MOST_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the configuration file '{path}' cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"the configuration file '{path}' cannot be read: {reason}") from None
     content = _parsed(path, text)
     if content is None:
         return {}

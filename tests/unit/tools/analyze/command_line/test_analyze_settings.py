@@ -164,3 +164,14 @@ def test_settings_without_effect_are_told(
     lines = capsys.readouterr().err.splitlines()
     assert (code, "which model?" in lines[-1]) == (2, True)
     assert sorted(line.partition(" has no effect: ")[0] for line in lines[:-1]) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("absent.yaml", "No such file or directory"), (".", "Is a directory"), ("/dev/zero", "it has more than 16 MiB")],
+)
+def test_a_file_that_cannot_be_read_is_told_once(tmp_path: Path, name: str, reason: str) -> None:
+    path = str(tmp_path / name)
+    with pytest.raises(InputError) as refusal:
+        read_config_file(path)
+    assert str(refusal.value) == f"the configuration file '{path}' cannot be read: {reason}"
