@@ -5,7 +5,6 @@ What it does not cover it refuses; the `tokenizers` package covers the rest.
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +14,8 @@ from typing import Any
 from trireme.llm.tokenizer.byte_characters import BYTE_TO_CHAR, text_bytes
 from trireme.llm.tokenizer.chat_template import ChatTemplate
 from trireme.llm.tokenizer.merges import BytePairs
-from trireme.llm.tokenizer.port import TokenizerError
-from trireme.llm.tokenizer.special_tokens import SpecialTokens
+from trireme.llm.tokenizer.port import DOWNLOAD_AGAIN, TokenizerError
+from trireme.llm.tokenizer.special_tokens import SpecialTokens, read_json
 from trireme.llm.tokenizer.split_pattern import GPT2_PATTERN, compile_pattern
 from trireme.llm.tokenizer.templated import TemplatedTokenizer
 
@@ -45,14 +44,18 @@ class ByteBpeTokenizer(TemplatedTokenizer):
 
     @classmethod
     def read(cls, file: Path, special: SpecialTokens, template: ChatTemplate) -> ByteBpeTokenizer:
-        """Raises TokenizerError where the file is of a kind that is not covered."""
+        """Raises TokenizerError where the file is damaged, or of a kind that is not covered."""
+        description = read_json(file)
         try:
-            return cls(json.loads(file.read_text(encoding="utf-8")), special, template)
+            return cls(description, special, template)
         except TokenizerError as error:
             raise TokenizerError(
                 f"{file} needs the `tokenizers` package (pip install tokenizers): without it only plain byte-level BPE "
                 f"is read, and {error}"
             ) from None
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise TokenizerError(f"{file} is no description of a tokenizer ({reason}); {DOWNLOAD_AGAIN}") from None
 
     @property
     def vocab_size(self) -> int:

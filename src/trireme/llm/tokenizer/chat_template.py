@@ -162,15 +162,24 @@ def _sources(folder: Path) -> dict[str, str]:
     if isinstance(template, str):
         found["default"] = template
     elif isinstance(template, list):
-        found = {entry["name"]: entry["template"] for entry in template}
+        try:
+            found = {str(entry["name"]): str(entry["template"]) for entry in template}
+        except (KeyError, TypeError):
+            raise _no_template(folder) from None
     elif template is not None:
-        raise TokenizerError(f"'chat_template' in {folder}/tokenizer_config.json must be a text or a list of templates")
+        raise _no_template(folder)
     file = folder / "chat_template.jinja"
     if file.is_file():
         found["default"] = file.read_text(encoding="utf-8")
     for further in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         found[further.stem] = further.read_text(encoding="utf-8")
     return found
+
+
+def _no_template(folder: Path) -> TokenizerError:
+    return TokenizerError(
+        f"'chat_template' in {folder}/tokenizer_config.json must be a text, or a list of templates with their names"
+    )
 
 
 def _reads_parts(source: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trireme.llm.tokenizer.byte_characters import text_bytes
 from trireme.llm.tokenizer.chat_template import ChatTemplate
-from trireme.llm.tokenizer.port import TokenizerError
+from trireme.llm.tokenizer.port import DOWNLOAD_AGAIN, TokenizerError
 from trireme.llm.tokenizer.special_tokens import SpecialTokens
 from trireme.llm.tokenizer.templated import TemplatedTokenizer
 
@@ -39,7 +39,7 @@ class HuggingFaceTokenizer(TemplatedTokenizer):
         try:
             return cls(tokenizers.Tokenizer.from_file(str(file)), special, template)
         except Exception as error:
-            raise TokenizerError(f"{file} cannot be read: {error}; download the tokenizer's files again") from error
+            raise TokenizerError(f"{file} cannot be read: {error}; {DOWNLOAD_AGAIN}") from error
 
     @property
     def vocab_size(self) -> int:

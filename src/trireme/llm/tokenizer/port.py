@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+DOWNLOAD_AGAIN = "download the tokenizer's files again"
 Message = Mapping[str, Any]
 """One turn of a conversation: `role`, `content`, and what else the model's template knows."""
 

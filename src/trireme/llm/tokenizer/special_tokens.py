@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trireme.llm.tokenizer.port import DOWNLOAD_AGAIN, TokenizerError
+
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -47,10 +49,13 @@ def read_special_tokens(folder: Path) -> SpecialTokens:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """An empty one where the file is missing."""
+    """An empty one where the file is missing; raises TokenizerError where it is damaged."""
     if not file.is_file():
         return {}
-    content = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(f"{file} is not JSON ({error}); {DOWNLOAD_AGAIN}") from None
     return content if isinstance(content, dict) else {}
 
 

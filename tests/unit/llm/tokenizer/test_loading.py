@@ -57,6 +57,35 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("tokenizer.json", '{"model": {"vo', "is not JSON"),
+        ("tokenizer.json", "\udcff", "is not JSON"),
+        ("tokenizer.json", "{}", "is no description of a tokenizer"),
+        ("tokenizer.json", '{"model": 5}', "is no description of a tokenizer"),
+        ("tokenizer_config.json", '{"chat_te', "is not JSON"),
+        ("generation_config.json", "", "is not JSON"),
+    ],
+)
+def test_a_damaged_file_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, words: str
+) -> None:
+    folder = write_folder(tmp_path, byte_level())
+    (folder / name).write_bytes(text.encode(errors="surrogateescape"))
+    _without_packages(monkeypatch)
+    with pytest.raises(TokenizerError, match=f"{name} {words}.*download the tokenizer's files again"):
+        load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("template", [[5], [{"name": "default"}], 5])
+def test_a_template_that_is_none_is_named(tmp_path: Path, template: object) -> None:
+    folder = write_folder(tmp_path, byte_level())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    with pytest.raises(TokenizerError, match=r"'chat_template' in .*tokenizer_config.json must be a text, or a list"):
+        load_tokenizer(folder)
+
+
 def test_a_broken_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "Unheard"}}')
     with pytest.raises(TokenizerError, match="cannot be read"):
