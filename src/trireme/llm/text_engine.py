@@ -186,6 +186,8 @@ class Engine:
             return self.tokenizer.encode(prompt)
         if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Iterable):
             raise _no_prompt(type(prompt).__name__)
+        if set(map(type, prompt)) == {int}:  # as most are: to ask each number what it can do takes long
+            return list(prompt)  # type: ignore[arg-type]
         messages = [entry for entry in prompt if isinstance(entry, Mapping)]
         if messages and len(messages) == len(prompt):
             return self.tokenizer.chat(messages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from trireme.backends.llm.answer_form import OPTIONS, AnswerForm, AnswerForms
 from trireme.backends.llm.sampling_options import (
@@ -206,10 +206,10 @@ def _prompt(inputs: Mapping[str, Any]) -> tuple[Prompt, bool]:
         raise WishError(f"a request brings one of 'text_input', 'messages' and 'input_ids', found {found}")
     values = inputs[given[0]]
     if given[0] == "input_ids":
-        for value in values:
-            if not 0 <= value < MAX_ID:
-                raise WishError(f"'input_ids' has {value}, which is no token id")
-        return [int(value) for value in values], False
+        wrong = values[(values < 0) | (values >= MAX_ID)]
+        if wrong.size:
+            raise WishError(f"'input_ids' has {wrong[0]}, which is no token id")
+        return values.tolist(), False
     if given[0] == "text_input":
         return _text(values[0]), False
     return _messages([_text(value) for value in values]), True
@@ -235,7 +235,7 @@ def _tokens(prompt: Prompt, is_chat: bool, options: Mapping[str, Any], tokenizer
     if isinstance(prompt, str):
         return tokenizer.encode(prompt, number("add_special_tokens", options.get("add_special_tokens", True), bool))
     if not is_chat:
-        return [token for token in prompt if isinstance(token, int)]
+        return cast("list[int]", prompt)
     if number("add_special_tokens", options.get("add_special_tokens", False), bool):
         raise WishError("'add_special_tokens' must be false for 'messages': the chat template writes special tokens")
     tools = options.get("tools") or None
