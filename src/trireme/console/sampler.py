@@ -20,9 +20,12 @@ from trireme.registry.repository.repositories import Scan
 from trireme.server.server import InferenceServer
 
 LIVE_S: Final = 1.0
-"""How often the figures on the page move."""
+"""How often the figures on the page move, at most."""
+_LEAST_OFTEN_S: Final = 4.0
+_CORE_SHARE: Final = 0.007
+"""What reading them may take of a core: on a slow one, or of very many models, they move less often."""
 _WINDOW: Final = 6
-"""Readings that a live figure is made of: five seconds."""
+"""Readings that a live figure is made of: five seconds, or more where they are rare."""
 _MIB: Final = 1 << 20
 _NO_WORKERS: Final = (0, 0, 0)
 _NOTHING_READ: Final = Scan({}, frozenset())
@@ -176,7 +179,15 @@ class Sampler:
         self._live_timer = asyncio.get_running_loop().call_later(LIVE_S, self._live)
         if self.on_rows is not None:
             self.on_rows(self.rows())
-        self.busy_s += time.thread_time() - began
+        took_s = time.thread_time() - began
+        self.busy_s += took_s
+        self._read_again_in(min(took_s / _CORE_SHARE, _LEAST_OFTEN_S))
+
+    def _read_again_in(self, pause_s: float) -> None:
+        """Not before that, where somebody still watches."""
+        if pause_s > LIVE_S and self._live_timer is not None:
+            self._live_timer.cancel()
+            self._live_timer = asyncio.get_running_loop().call_later(pause_s, self._live)
 
     def _step(self) -> None:
         """One step of the history."""

@@ -210,3 +210,37 @@ def test_minutes_of_single_requests_pass_with_the_steps(monkeypatch: pytest.Monk
         assert requests.records() == ([], [])
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.001, 1.0), (0.0175, 2.5), (3.0, 4.0)])
+def test_figures_move_as_often_as_a_small_share_of_a_core_allows(
+    monkeypatch: pytest.MonkeyPatch, took_s: float, pause_s: float
+) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        worked_s = iter([10.0, 10.0 + took_s])
+        monkeypatch.setattr("trireme.console.sampler.time.thread_time", lambda: next(worked_s))
+        world.sampler.watch()
+        began_s = asyncio.get_running_loop().time()
+        world.sampler._live()
+        timer = world.sampler._live_timer
+        assert timer is not None
+        assert timer.when() - began_s == pytest.approx(pause_s, abs=0.5)
+        assert world.sampler.busy_s == pytest.approx(took_s)
+        world.sampler.stop()
+
+    asyncio.run(test())
+
+
+def test_nothing_is_read_when_the_last_who_watched_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        worked_s = iter([10.0, 12.0])
+        monkeypatch.setattr("trireme.console.sampler.time.thread_time", lambda: next(worked_s))
+        world.sampler.watch()
+        world.sampler.on_rows = lambda _: world.sampler.unwatch()
+        world.sampler._live()
+        assert world.sampler._live_timer is None
+        world.sampler.stop()
+
+    asyncio.run(test())
