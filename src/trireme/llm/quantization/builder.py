@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -83,8 +83,9 @@ def build(options: BuildOptions, tell: Tell) -> EngineDescription:
     if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
         raise QuantizationError(f"{options.output} exists and is not empty; name another folder, or delete it")
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{options.output.name}-", dir=options.output.parent))
-    try:
+    partial = options.output.with_name(f".{options.output.name}-{secrets.token_hex(8)}")
+    try:  # whoever ends this from the moment on that the folder is there has it removed
+        partial.mkdir(mode=0o700)
         description = _write_all(options, spec, source_quantization, partial, tell)
         partial.chmod(0o755)
         if options.output.exists():
