@@ -94,6 +94,9 @@ def received(answers, prompt, is_stream, is_stopped):
     while requests:
         answer = answers.get()
         if isinstance(answer, Exception):
+            if is_stopped and requests == 1 and "it has ended" in str(answer):
+                print("The request had ended before it could be stopped")
+                break
             raise SystemExit(f"Received an error from server:\n{answer}")
         final = answer.get_response().parameters.get("triton_final_response")
         requests -= final is None or final.bool_param

@@ -140,6 +140,16 @@ def test_the_client_stops_a_request(inflight: RunningServer) -> None:
     assert done.stdout.count("Got cancellation response from server") == 1
 
 
+def test_the_client_takes_a_stop_that_comes_too_late_for_no_error(inflight: RunningServer) -> None:
+    folder = inflight.log_path.parent / "model_repository" / "tensorrt_llm" / "1" / "model"
+    words = ["-u", f"127.0.0.1:{inflight.ports['grpc']}", "--tokenizer_dir", str(folder), "--streaming"]
+    done = run_client("inflight_batcher_llm_client.py", *words, "--stop-after-ms", "3000", "--request-output-len", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("The request had ended before it could be stopped") == 1
+    line = next(line for line in done.stdout.splitlines() if line.startswith("output_ids = "))
+    assert len(json.loads(line.removeprefix("output_ids = "))[0]) > 1
+
+
 def test_many_streams_run_side_by_side_and_each_has_its_own(inflight: RunningServer) -> None:
     prompts = [f"{number} {PROMPT}" for number in range(12)]
 
