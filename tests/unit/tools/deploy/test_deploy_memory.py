@@ -108,7 +108,10 @@ def test_a_pointer_in_place_of_weights_is_explained(tmp_path: Path) -> None:
         weigh(read_folder(tmp_path, "x", "this folder"))
 
 
-def test_a_model_that_does_not_fit_is_refused_with_what_is_missing_and_what_helps() -> None:
+def test_a_model_that_does_not_fit_is_refused_with_what_is_missing_and_what_helps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trireme.tools.deploy.memory.estimate.emulates", lambda dtype: True)  # as most processors do
     options = DeployOptions("big", batch_size=8)
     found = estimate(LLAMA, LLAMA_WEIGHTS, options, "cpu", is_generating=True)
     with pytest.raises(MemoryTooSmallError) as refused:
