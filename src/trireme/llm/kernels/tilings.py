@@ -72,7 +72,9 @@ def _up_to_32(block_m: int, n: int, k: int, is_gated: bool) -> Tiling:
     tiles = -(-n // 64)
     splits = min(4, max(1, round(_PROCESSORS / tiles)))
     if not is_even and k > 4 * n:
-        return Tiling(16, 64, 64, 4, 6, splits + 1) if block_m == 16 else Tiling(block_m, 64, 64, 4, 4, 2 * splits)
+        if block_m == 32:
+            return Tiling(32, 128, 64, 4, 6, max(1, _PROCESSORS // -(-n // 128)))
+        return Tiling(16, 64, 64, 4, 6, splits + 1)
     return Tiling(block_m, 64, 128 if is_even else 64, 4, 6 if splits < 3 else 4, splits)
 
 
