@@ -281,7 +281,7 @@ class ConnectionBytes:
     ) -> None:
         """Calls `resume` when there is room again, or `refuse` with the reason where there is none for too long. Who
         waits holds so much and will hold so much more, which is promised to it; None where nobody knows."""
-        if all(waiter.resume != resume for waiter in self._waiting):
+        if not self._is_closed and all(waiter.resume != resume for waiter in self._waiting):
             waiter = Waiter(self, resume, refuse, size_bytes, more_bytes)
             self._waiting.append(waiter)
             self._all.enter(waiter)

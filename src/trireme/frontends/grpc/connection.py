@@ -9,11 +9,12 @@ from typing import Final, cast
 from trireme.core.elements import Buffer
 from trireme.core.errors import unanswered_error
 from trireme.frontends.connection_slots import ConnectionPlace, address_of
+from trireme.frontends.grpc.arrivals import Arrivals
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
 from trireme.frontends.grpc.ports import BufferingCall, OpenCall
-from trireme.frontends.grpc.progress import Arrivals, Progress
+from trireme.frontends.grpc.progress import Progress
 from trireme.frontends.grpc.status import STOPPING
 from trireme.frontends.grpc.writing import write_pieces
 from trireme.frontends.inflight import ConnectionBytes
@@ -46,7 +47,6 @@ class GrpcConnection(asyncio.Protocol):
         "_inflated_bytes",
         "_is_behind",
         "_is_flush_due",
-        "_is_full",
         "_is_hung_up",
         "_is_paused",
         "_keepalive",
@@ -82,7 +82,7 @@ class GrpcConnection(asyncio.Protocol):
         """What takes long to read is refused from now on."""
         self._refused_count = 0
         self.inflight = ConnectionBytes(context.inflight)
-        self._arrivals = Arrivals(self.http2, self.inflight)
+        self._arrivals = Arrivals(self.http2, self.inflight, context.loop, self._hold_off_or_on)
         self.last_received = 0.0
         self.inline_bytes_left = INLINE_BYTES_PER_READ
         """What of this read may still be inflated at once, and not beside the event loop."""
@@ -98,7 +98,6 @@ class GrpcConnection(asyncio.Protocol):
         self._dirty: list[BufferingCall] = []
         self._is_flush_due = False
         self._is_behind = False  # more was received than has been read
-        self._is_full = False  # there is no room for what arrives
         self._is_hung_up = False
         self._is_paused = False
         self._unread_limit: int | None = None
@@ -152,6 +151,7 @@ class GrpcConnection(asyncio.Protocol):
         self._abandon_calls()
         self._dirty.clear()
         self.http2.end()
+        self._arrivals.end()
         self.inflight.close()
 
     def pause_writing(self) -> None:
@@ -187,15 +187,8 @@ class GrpcConnection(asyncio.Protocol):
         self._hold_off_or_on()
 
     def hold(self, size_bytes: int) -> None:
-        """So much more, or less, is there of what has arrived. Where there is no room for it the client has to wait,
-        and after a while the messages that are on their way are refused."""
-        self.inflight.hold(size_bytes)
-        if self._arrivals.let_in:
-            self._arrivals.look_again()
-        elif size_bytes > 0 and not self._is_full and self.inflight.excess():
-            self._is_full = True
-            self._hold_off_or_on()
-            self.context.loop.call_soon(self._wait_for_room)  # when all that was read in one go is there
+        """So much more, or less, is there of what has arrived."""
+        self._arrivals.hold(size_bytes)
 
     def note_refused(self) -> None:
         """A message took long to read, only to be refused. After a few the client is told to go elsewhere; calls that
@@ -208,21 +201,8 @@ class GrpcConnection(asyncio.Protocol):
                     stream.call.give_up_unread(too_many_refusals())
             self.stop_accepting()
 
-    def _wait_for_room(self) -> None:
-        if self._transport is not None:
-            self._arrivals.wait(self._read_on, self._refuse_arriving)
-
-    def _read_on(self) -> None:
-        self._is_full = False
-        self._arrivals.begin()
-        self._hold_off_or_on()
-
-    def _refuse_arriving(self, reason: str) -> None:
-        self._arrivals.refuse(reason)
-        self._read_on()
-
     def _hold_off_or_on(self) -> None:
-        is_full = self._is_full or self._is_behind
+        is_full = self._arrivals.are_held_up or self._is_behind
         is_too_much = is_full or self._inflated_bytes > self.context.options.max_inflight_inflated_bytes
         transport = self._transport
         if is_too_much is self.is_held_off or transport is None or transport.is_closing():
