@@ -148,7 +148,7 @@ class InflightBytes:
 class ConnectionBytes:
     """One connection's share. Used on the event loop's thread."""
 
-    __slots__ = ("_all", "_is_closed", "_promised_bytes", "_waiting", "held_bytes", "unsent_bytes")
+    __slots__ = ("_all", "_is_closed", "_waiting", "held_bytes", "promised_bytes", "unsent_bytes")
 
     def __init__(self, all_bytes: InflightBytes) -> None:
         self._all = all_bytes
@@ -158,7 +158,8 @@ class ConnectionBytes:
         self.unsent_bytes = 0
         """Of answers that the client has not taken yet."""
         self._is_closed = False
-        self._promised_bytes = 0  # counted for a body that was let in, and not arrived
+        self.promised_bytes = 0
+        """Counted for what was let in, and has not arrived."""
         self._waiting: list[Waiter] = []
 
     @property
@@ -175,8 +176,8 @@ class ConnectionBytes:
         """So much more, or less, is held; nothing is where the connection is gone."""
         if not self._is_closed:
             self.held_bytes += size_bytes
-            if size_bytes > 0 and self._promised_bytes:
-                size_bytes += self._promise(-min(size_bytes, self._promised_bytes))
+            if size_bytes > 0 and self.promised_bytes:
+                size_bytes += self._promise(-min(size_bytes, self.promised_bytes))
             self._all.add(size_bytes)
             if size_bytes < 0 and self._waiting:
                 self._check_waiting()
@@ -191,11 +192,6 @@ class ConnectionBytes:
                 too_much -= less
                 self._all.note_waiting(-less)
 
-    @property
-    def is_promised(self) -> bool:
-        """Whether more is counted than has arrived."""
-        return self._promised_bytes > 0
-
     def promise(self, size_bytes: int) -> None:
         """So much is counted before it arrives."""
         if not self._is_closed:
@@ -203,11 +199,11 @@ class ConnectionBytes:
 
     def end_promise(self) -> None:
         """What has not arrived of it will not."""
-        if self._promised_bytes:
-            self._all.add(self._promise(-self._promised_bytes))
+        if self.promised_bytes:
+            self._all.add(self._promise(-self.promised_bytes))
 
     def _promise(self, size_bytes: int) -> int:
-        self._promised_bytes += size_bytes
+        self.promised_bytes += size_bytes
         self._all.promised_bytes += size_bytes
         return size_bytes
 
@@ -280,8 +276,13 @@ class ConnectionBytes:
         self, resume: Callable[[], None], refuse: Refuse, size_bytes: int = 0, more_bytes: int | None = None
     ) -> None:
         """Calls `resume` when there is room again, or `refuse` with the reason where there is none for too long. Who
-        waits holds so much and will hold so much more, which is promised to it; None where nobody knows."""
-        if not self._is_closed and all(waiter.resume != resume for waiter in self._waiting):
+        waits holds so much and will hold so much more, which is promised to it; None where nobody knows. Who waits
+        already keeps its place with what it holds now."""
+        waiter = next((waiter for waiter in self._waiting if waiter.resume == resume), None)
+        if waiter is not None:
+            self._all.note_waiting(size_bytes - waiter.size_bytes)
+            waiter.size_bytes, waiter.more_bytes = size_bytes, more_bytes
+        elif not self._is_closed:
             waiter = Waiter(self, resume, refuse, size_bytes, more_bytes)
             self._waiting.append(waiter)
             self._all.enter(waiter)
@@ -323,7 +324,7 @@ class ConnectionBytes:
 class Waiter:
     """One who waits for room."""
 
-    __slots__ = ("_connection", "_more_bytes", "_refuse", "resume", "since_s", "size_bytes")
+    __slots__ = ("_connection", "_refuse", "more_bytes", "resume", "since_s", "size_bytes")
 
     def __init__(
         self,
@@ -337,28 +338,28 @@ class Waiter:
         self.size_bytes = size_bytes
         self.since_s = monotonic()
         self._connection = connection
-        self._more_bytes = more_bytes
+        self.more_bytes = more_bytes
         self._refuse = refuse
 
     @property
     def is_too_much(self) -> bool:
         """Whether it is the server that has no room for it, so that others wait behind it."""
-        more_bytes = self._more_bytes
+        more_bytes = self.more_bytes
         return more_bytes is not None and self._connection.is_too_much(self.size_bytes, more_bytes)
 
     def fits(self) -> bool:
         """Whether there is room for it."""
-        return self._connection.fits(self.size_bytes, self._more_bytes)
+        return self._connection.fits(self.size_bytes, self.more_bytes)
 
     def let_in(self) -> None:
         """There is room for it."""
         self._connection.stop_waiting(self.resume)
-        self._connection.promise(self._more_bytes or 0)
+        self._connection.promise(self.more_bytes or 0)
         self.resume()
 
     def refuse(self) -> None:
         """There was none in time."""
-        reason = self._connection.excess(self._more_bytes or 0)
+        reason = self._connection.excess(self.more_bytes or 0)
         self._connection.stop_waiting(self.resume)
         self._refuse(reason)
 

@@ -14,7 +14,7 @@ class Arrivals:
     """Where there is no room for them they wait together; those that are let in have room for all of them. `on_change`
     is called when the client has to wait, or need not any more."""
 
-    __slots__ = ("_http2", "_inflight", "_let_in", "_loop", "_on_change", "are_held_up")
+    __slots__ = ("_http2", "_inflight", "_is_look_due", "_let_in", "_loop", "_on_change", "are_held_up")
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class Arrivals:
         self._on_change = on_change
         self._let_in: list[Any] = []
         """Calls of which a message has waited, and not ended yet."""
+        self._is_look_due = False
         self.are_held_up = False
         """Whether there is no room for what arrives."""
 
@@ -38,19 +39,30 @@ class Arrivals:
         self._inflight.hold(size_bytes)
         if self._let_in:
             self._look_again()
-        elif size_bytes > 0 and not self.are_held_up and self._inflight.excess():
+        elif self.are_held_up:
+            self._look_soon()  # there is more that waits, or less
+        elif size_bytes > 0 and self._inflight.excess():
             self.are_held_up = True
             self._on_change()
-            self._loop.call_soon(self._wait)  # when all that was read in one go is there
+            self._look_soon()
 
     def end(self) -> None:
         """The connection is gone."""
         self._let_in = []
         self._on_change = _nothing  # the connection is freed with its last call
 
+    def _look_soon(self) -> None:
+        """When all that was read in one go is there."""
+        if not self._is_look_due:
+            self._is_look_due = True
+            self._loop.call_soon(self._wait)
+
     def _wait(self) -> None:
-        """Waits for room. What never fits is refused at once: messages by themselves, and the later of those that are
-        too large together."""
+        """Waits for room for what there is now. What never fits is refused at once: messages by themselves, and the
+        later of those that are too large together."""
+        self._is_look_due = False
+        if not self.are_held_up:
+            return
         there_bytes = missing_bytes = 0
         for call in self._midway():
             arrived, missing = call.arriving
@@ -69,15 +81,23 @@ class Arrivals:
         self._on_change()
 
     def _begin(self) -> None:
-        """There is room for the rest of them, which is counted already; less of it may be missing by now."""
-        self._let_in = self._midway() if self._inflight.is_promised else []
+        """There is room for the rest of them, which is counted already; less of it may be missing by now. Those that
+        have begun since somebody looked are not let in with them."""
+        room_bytes, kept_bytes = self._inflight.promised_bytes, 0
         self._inflight.end_promise()
-        self._inflight.promise(sum(call.arriving[1] for call in self._let_in))
+        self._let_in = []
+        for call in self._midway() if room_bytes else ():
+            missing = call.arriving[1]
+            if kept_bytes + missing > room_bytes:
+                break
+            kept_bytes += missing
+            self._let_in.append(call)
+        self._inflight.promise(kept_bytes)
 
     def _look_again(self) -> None:
         """Something has come of them, or never will: no room is kept for the rest of one that has ended."""
         calls = self._let_in
-        while calls and not (self._inflight.is_promised and calls[-1].is_midway):
+        while calls and not (self._inflight.promised_bytes and calls[-1].is_midway):
             calls.pop()
         if not calls:
             self._inflight.end_promise()

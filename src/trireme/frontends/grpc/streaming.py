@@ -53,6 +53,8 @@ class StreamCall(Call):
         """The client has sent its last message."""
 
     def receive(self, data: Buffer, is_ended: bool) -> None:
+        if self._trailers is not None:
+            return  # nothing more is read of it
         assembler = self._assembler
         if assembler is None:
             assembler = self._assembler = grpc.MessageAssembler()
@@ -96,8 +98,15 @@ class StreamCall(Call):
         if self._work is not None:
             self._work.drop()
         self.note_read()
+        self._forget_arriving()
         if not self._outbox:
             self.connection.add_dirty(self)
+
+    def _forget_arriving(self) -> None:
+        """Nobody waits for the rest of the message that arrives."""
+        assembler, self._assembler = self._assembler, None
+        if assembler is not None and assembler.arrived_bytes:
+            self.hold(-assembler.arrived_bytes)
 
     def flush(self) -> None:
         """Hands what collected to the connection, which is about to write."""

@@ -11,6 +11,7 @@ import pytest
 from trireme.frontends import inflight
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.protocol.http2 import wire
+from trireme.protocol.http2.frame_reader import FRAMES_PER_TURN
 
 SIZE = 100_000
 FRAMED = SIZE + 100
@@ -102,11 +103,14 @@ def test_where_one_connection_sends_too_much_at_once_the_later_are_refused_at_on
     assert (everything.used_bytes, everything.waiting_bytes) == (0, 0)
 
 
-def test_where_there_is_no_room_in_time_the_latest_are_refused_until_the_others_fit(tools: Any, clock: Clock) -> None:
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_where_there_is_no_room_in_time_the_latest_are_refused_until_the_others_fit(
+    tools: Any, clock: Clock, method: str
+) -> None:
     everything = InflightBytes(10 * FRAMED, 10 * FRAMED)
     other = ConnectionBytes(everything)
     client = client_of(tools, everything)
-    calls = [parts_of(client, tools, 2, "ModelInfer") for _ in range(3)]
+    calls = [parts_of(client, tools, 2, method) for _ in range(3)]
 
     async def story() -> list[str]:
         other.hold(8 * FRAMED + 7 * FRAMED // 10)
@@ -202,5 +206,86 @@ def test_a_message_that_ends_while_it_waits_is_not_taken_for_one_that_waits(tool
         client.connection.data_received(wire.rst_stream_frame(1, wire.CANCEL))
         assert (everything.used_bytes, everything.waiting_bytes) == (FRAMED, 0)
         client.connection.connection_lost(None)
+
+    asyncio.run(story())
+
+
+def test_what_begins_while_others_wait_is_refused_where_it_never_fits_and_takes_no_room(tools: Any) -> None:
+    """More frames than are read in one go may lie between the two."""
+    everything = InflightBytes(10 * FRAMED, 10 * FRAMED)
+    other = ConnectionBytes(everything)
+    client = client_of(tools, everything)
+    begin, end = parts_of(client, tools, 2, "ModelInfer")
+    large, large_head = client.call_bytes(f"{tools.SERVICE}ModelInfer", [], is_ended=False)
+    between = wire.window_update_frame(0, 1) * FRAMES_PER_TURN
+    prefix = (1 << 30).to_bytes(5, "big")
+
+    async def story() -> dict[int, Any]:
+        other.hold(10 * FRAMED)
+        client.connection.data_received(begin + between + large_head + wire.frame(wire.DATA, 0, large, prefix))
+        client.loop.turn()
+        other.hold(-9 * FRAMED)
+        await turn_until([client], lambda: client.transport.is_read)
+        assert everything.promised_bytes <= SIZE
+        client.connection.data_received(end)
+        await turn_until([client], lambda: not client.connection.http2.streams)
+        client.loop.turn()
+        return dict(client.answers())
+
+    answers = asyncio.run(story())
+    assert {stream: fields["grpc-status"] for stream, (fields, _) in answers.items()} == {1: "0", large: "8"}
+    assert (
+        f"{(1 << 30) + 5} bytes" in answers[large][0]["grpc-message"] or "at once" in answers[large][0]["grpc-message"]
+    )
+    assert (everything.used_bytes, everything.waiting_bytes) == (other.held_bytes, 0)
+
+
+def test_what_begins_in_the_turn_in_which_others_are_let_in_is_not_let_in_with_them(tools: Any) -> None:
+    everything = InflightBytes(10 * FRAMED, 10 * FRAMED)
+    other = ConnectionBytes(everything)
+    client = client_of(tools, everything)
+    begin, end = parts_of(client, tools, 2, "ModelInfer")
+    large, large_head = client.call_bytes(f"{tools.SERVICE}ModelInfer", [], is_ended=False)
+
+    async def story() -> list[str]:
+        other.hold(10 * FRAMED)
+        client.connection.data_received(begin)
+        client.loop.turn()
+        prefix = (1 << 30).to_bytes(5, "big")
+        client.connection.data_received(large_head + wire.frame(wire.DATA, 0, large, prefix))
+        other.hold(-9 * FRAMED)
+        everything._look()
+        assert everything.promised_bytes <= SIZE
+        rest = 9 * FRAMED
+        while client.transport.is_read and rest > 0:
+            client.connection.data_received(wire.frame(wire.DATA, 0, large, bytes(10_000)))
+            rest -= 10_000
+        client.loop.turn()
+        client.connection.data_received(end)
+        await turn_until([client], lambda: not client.connection.http2.streams)
+        return statuses(client)
+
+    assert sorted(asyncio.run(story())) == ["0", "8"]
+    assert everything.take_peak() <= everything.limit_bytes * 5 // 4
+
+
+def test_a_client_need_not_wait_for_a_message_whose_time_is_over(tools: Any, clock: Clock) -> None:
+    everything = InflightBytes(10 * FRAMED, 10 * FRAMED)
+    other = ConnectionBytes(everything)
+    client = client_of(tools, everything)
+    timeout = [("grpc-timeout", "1S")]
+    stream_id, head = client.call_bytes(f"{tools.SERVICE}ModelInfer", [], timeout, is_ended=False)
+    begun = SIZE.to_bytes(5, "big") + bytes(SIZE // 2)
+
+    async def story() -> None:
+        other.hold(10 * FRAMED - SIZE // 4)
+        client.connection.data_received(head + wire.frame(wire.DATA, 0, stream_id, begun))
+        client.loop.turn()
+        assert not client.transport.is_read
+        client.loop.advance(1.5)
+        clock.now_s = 1.5
+        await turn_until([client], lambda: client.transport.is_read)
+        assert statuses(client) == ["4"]
+        assert (everything.used_bytes, everything.waiting_bytes) == (other.held_bytes, 0)
 
     asyncio.run(story())
