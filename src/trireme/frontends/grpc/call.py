@@ -124,10 +124,14 @@ class Call(ABC):
     def ordered_work(self) -> OrderedWork:
         """For steps of the request that take long, and what comes behind them; raises ServingError where the connection
         has had enough of those."""
+        if self._work is None and self._request is None and self.connection.has_refused_much:
+            raise too_many_refusals()
+        return self._any_work()
+
+    def _any_work(self) -> OrderedWork:
+        """The same for steps of the answer, whatever the connection has had."""
         work = self._work
         if work is None:
-            if self._request is None and self.connection.has_refused_much:
-                raise too_many_refusals()
             work = self._work = OrderedWork(self.context.loop, self.context.threads, self._fail_with)
         return work
 

@@ -88,7 +88,7 @@ class UnaryCall(Call):
         else:
             self._request = None  # it is over: a client that leaves now has nothing to cancel
             self.hold(size)
-            self.ordered_work().compute(partial(grpc.frame_message, pieces, size, encoding), self._send)
+            self._any_work().compute(partial(grpc.frame_message, pieces, size, encoding), self._send)
 
     def _send(self, framed: Framed) -> None:
         if self.visit is not None:

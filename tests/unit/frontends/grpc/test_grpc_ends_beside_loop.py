@@ -151,3 +151,18 @@ def test_messages_for_which_there_is_no_room_are_not_held_against_the_client(ben
         assert "--max-inflight-bytes" in fields["grpc-message"]
     assert not bench.client.connection.has_refused_much
     assert not bench.client.connection.is_draining
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_what_a_model_has_is_answered_however_much_else_of_the_connection_was_refused(packing, wide, method) -> None:
+    running = packing.open(method, packing.ACCEPTING)
+    packing.send(running, wide("held"), is_ended=True)
+    for _ in range(MAX_COSTLY_REFUSALS):
+        packing.send(packing.open("ModelInfer", packing.PACKED), packing.NOISE, is_packed=True, is_ended=True)
+        packing.take()
+    assert packing.client.connection.has_refused_much
+    (request,) = packing.inference.held
+    packing.inference.release(request)
+    packing.take()
+    fields, messages = packing.answer(running)
+    assert (fields["grpc-status"], len(messages)) == ("0", 1)
