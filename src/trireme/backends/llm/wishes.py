@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -37,6 +38,7 @@ KNOWN = SAMPLING_OPTIONS | _OWN | OPTIONS | IGNORED | frozenset(_ADAPTER)
 """Every option that a request may bring."""
 _RESERVED = ("self", "messages", "tools", "add_generation_prompt")
 """What a chat template gets anyway."""
+_MOST_US = 2**63
 MAX_LOGPROBS = 4_000_000
 """Probabilities that one request may ask for, in all its choices."""
 
@@ -88,8 +90,8 @@ def read_timeout_s(request: InferenceRequest) -> float | None:
 
 def _timeout_us(options: Mapping[str, Any]) -> int:
     found: int = number("timeout", options.get("timeout") or 0, int)
-    if found < 0:
-        raise WishError(f"'timeout' must be 0 or more microseconds, found {found}")
+    if not 0 <= found < _MOST_US:
+        raise WishError(f"'timeout' must be 0 or more microseconds, less than 2^63, found {reprlib.repr(found)}")
     return found
 
 

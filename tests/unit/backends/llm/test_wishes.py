@@ -144,7 +144,7 @@ def test_a_deadline_may_stand_among_the_other_options(
     assert read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None)).params.max_tokens == 3
 
 
-@pytest.mark.parametrize("timeout", [-1, "soon"])
+@pytest.mark.parametrize("timeout", [-1, "soon", 10**400])
 def test_a_deadline_that_is_none_is_refused_wherever_it_stands(timeout: object) -> None:
     tensors = [_text("text_input", "x"), _text("sampling_parameters", json.dumps({"timeout": timeout}))]
     with pytest.raises(WishError, match="'timeout' must be"):
