@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -12,6 +11,7 @@ from typing import Any
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.settings import SELF_PLACED, Settings, read_settings
 from trireme.backends.vllm import lora_file
+from trireme.backends.vllm.json_file import read_json_file
 from trireme.huggingface.adapters import PARAMETER as ADAPTERS
 
 log = logging.getLogger(__name__)
@@ -48,12 +48,7 @@ _OWN = (
 def read_engine_file(model_dir: Path, version: str) -> dict[str, Any]:
     """The arguments; raises ModelLoadError."""
     path = model_dir / version / FILE_NAME
-    try:
-        found = json.loads(path.read_text())
-    except OSError:
-        raise ModelLoadError(f'there is no \'{path}\': it names the model, as in {{"model": "gpt2"}}') from None
-    except ValueError as error:
-        raise ModelLoadError(f"'{path}' is no JSON: {error}") from None
+    found = read_json_file(path, if_missing=': it names the model, as in {"model": "gpt2"}')
     if not isinstance(found, dict) or not isinstance(found.get("model"), str) or not found["model"]:
         raise ModelLoadError(f"'{path}' must be a JSON object with the name or the folder of a model under \"model\"")
     return found

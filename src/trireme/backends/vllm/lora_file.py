@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.backends.vllm.json_file import read_json_file
 from trireme.huggingface.adapters import CONFIG_FILE
 
 FILE_NAME = "multi_lora.json"
@@ -20,12 +20,7 @@ def read_lora_file(arguments: Mapping[str, Any], model_dir: Path, version: str) 
         return None
     version_dir = model_dir / version
     path = version_dir / FILE_NAME
-    try:
-        found = json.loads(path.read_text())
-    except OSError:
-        raise ModelLoadError(f"there is no '{path}', which {FLAG} needs: {_CONTENT}") from None
-    except ValueError as error:
-        raise ModelLoadError(f"'{path}' is no JSON: {error}") from None
+    found = read_json_file(path, if_missing=f", which {FLAG} needs: {_CONTENT}")
     if not isinstance(found, dict) or not all(isinstance(folder, str) and folder for folder in found.values()):
         raise ModelLoadError(f"'{path}' must have {_CONTENT}")
     return {name: _folder(Path(named), version_dir, model_dir) for name, named in found.items()}

@@ -90,6 +90,17 @@ def test_a_file_that_names_no_model_is_refused(model: Path, text: str, words: st
     assert read_engine_file(model, "1") == {"model": "gpt2"}
 
 
+def test_a_file_that_cannot_be_read_is_not_said_to_be_missing(model: Path) -> None:
+    path = model / "1" / "model.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ModelLoadError, match="is no JSON: maximum recursion depth"):
+        read_engine_file(model, "1")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ModelLoadError, match=r"model\.json' cannot be read: Is a directory"):
+        read_engine_file(model, "1")
+
+
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
 def test_vllm_has_to_be_installed_where_it_is_asked_for() -> None:
     with pytest.raises(ModelLoadError, match="asks for vLLM, which is not installed here"):
