@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trireme.cli.endings import CommandEnded
-from trireme.config.options.flag_parser import FlagParser
+from trireme.config.options.flag_parser import FlagParser, positive
 from trireme.config.options.option import OptionError
 from trireme.config.options.parser import parse_options
 from trireme.config.options.scanner import HelpRequested
@@ -179,19 +179,19 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--batch",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="requests that run together; default: 256 with the llm backend, else 8",
     )
     group.add_argument(
         "--max-new-tokens",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="tokens of one answer; default: what fits with the llm backend, else 64",
     )
     group.add_argument(
         "--length",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="tokens of a prompt and its answer to count memory for; default: what the model takes, 1024 at most",
     )
@@ -212,13 +212,3 @@ def _add_step_options(group: argparse._ArgumentGroup) -> None:
 
 def _tasks() -> str:
     return textwrap.fill(f"tasks: {', '.join(TASKS)}", _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, found '{text}'") from None
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, found {number}")
-    return number

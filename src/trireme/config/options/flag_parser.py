@@ -22,9 +22,9 @@ def positive(text: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
+        raise argparse.ArgumentTypeError(f"must be a whole number, found '{text}'") from None
     if value < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is less than one")
+        raise argparse.ArgumentTypeError(f"must be at least 1, found {value}")
     return value
 
 

@@ -90,9 +90,9 @@ def test_methods_have_names_of_both(words: str, method: str) -> None:
     ("words", "said"),
     [
         ("--quantize int3", "'int3' is not a quantization; known are none, fp8, int8, int4, awq, gptq"),
-        ("--calibration-size 0", "'0' is less than one"),
-        ("--calib_size many", "--calib_size: 'many' is not a whole number"),
-        ("--tp_size 1.5", "--tp_size: '1.5' is not a whole number"),
+        ("--calibration-size 0", "must be at least 1, found 0"),
+        ("--calib_size many", "--calib_size: must be a whole number, found 'many'"),
+        ("--tp_size 1.5", "--tp_size: must be a whole number, found '1.5'"),
         ("--dtype int8", "invalid choice: 'int8'"),
     ],
 )
