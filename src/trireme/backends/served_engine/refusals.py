@@ -53,11 +53,16 @@ def begin_or_refuse(sender: InferenceResponseSender, begin: Callable[[], None]) 
     try:
         begin()
     except Exception as error:
-        code = next((code for kinds, code in _CODES if isinstance(error, kinds)), None)
+        code = code_of(error)
         if code is None:
             log.exception("a request cannot be read")
         if not sender.is_closed:
             sender.send(refusal(error, code or ErrorCode.INTERNAL), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+def code_of(error: Exception) -> ErrorCode | None:
+    """Of an error for which a request cannot be begun; None where nobody has thought of it."""
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), None)
 
 
 def refusal(error: Exception, code: ErrorCode) -> InferenceResponse:

@@ -19,7 +19,7 @@ INPUTS = {
     **dict.fromkeys(("frequency_penalty", "runtime_top_p_decay", "runtime_top_p_min"), _REAL),
     "runtime_top_p_reset_ids": _WHOLE,
     "beam_search_diversity_rate": _REAL,
-    "random_seed": ("TYPE_UINT64", [1]),
+    **dict.fromkeys(("random_seed", "lora_task_id"), ("TYPE_UINT64", [1])),
     "stop_words_list": _WORDS,
     "bad_words_list": _WORDS,
     "embedding_bias": ("TYPE_FP32", [-1]),

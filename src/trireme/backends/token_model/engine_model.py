@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.python.pb_utils.logger import route_records_of
@@ -21,11 +23,15 @@ from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import begin_each
+from trireme.backends.token_model.adapted_requests import AdaptedRequests
 from trireme.backends.token_model.answer_sender import AnswerSender, SharedSender
 from trireme.backends.token_model.family import Family
 from trireme.backends.token_model.parameters import read_token_settings
+from trireme.backends.token_model.request_ids import RequestIds
 from trireme.backends.token_model.token_answer import Lane, TokenAnswer
 from trireme.backends.token_model.token_request import Limits, TokenRequest, read_request
+from trireme.llm.adapters.adapter import PlacedAdapter
+from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.engine import EngineCore
 from trireme.llm.executor_choice import is_on_cuda
 from trireme.llm.generation import TextOutput, Usage
@@ -43,8 +49,8 @@ class TokenModel:
 
     def __init__(self, family: Family) -> None:
         self._family = family
-        self._running: dict[str, set[TokenAnswer]] = {}
-        """By request id, those that have one."""
+        self._ids = RequestIds()
+        self._adapted: AdaptedRequests | None = None
         self._news: queue.SimpleQueue[_News | None] = queue.SimpleQueue()
 
     def start(self, config: Mapping[str, Any], args: Mapping[str, str]) -> None:
@@ -71,10 +77,15 @@ class TokenModel:
             settings.max_beams,
             spec.vocab_size,
             spec.bos_id if self._family.has_start else None,
+            engine.options.adapters is not None,
         )
         self._pacer = Pacer(pb_runtime.current().channel.wait_until)
         self._metrics = EngineMetrics(self._core, config["name"], args["model_version"])
-        self._caretaker = Caretaker(self._core, engine.options.step_timeout_s, self._metrics.update)
+        if engine.options.adapters is not None:
+            store = AdapterStore(spec, engine.options, executor)
+            metrics = AdapterMetrics(store, config["name"], args["model_version"])
+            self._adapted = AdaptedRequests(store, engine.options.max_waiting, metrics)
+        self._caretaker = Caretaker(self._core, engine.options.step_timeout_s, self._look_around)
         self._caretaker.start()
         self._writer = threading.Thread(target=self._write, name="llm-answers", daemon=True)
         self._writer.start()
@@ -91,6 +102,8 @@ class TokenModel:
         """Ends what is under way and gives the device's memory back."""
         self._caretaker.stop()
         self._core.close()
+        if self._adapted is not None:
+            self._adapted.stop()
         self._news.put(None)
         self._writer.join(timeout=10)
 
@@ -104,27 +117,32 @@ class TokenModel:
         if wishes.is_stop:
             self._stop_other(name, sender)
             return
-        if name in self._running:
+        if self._ids.is_used(name):
             raise SamplingError(f"the request id {name} is in use by a request that has not ended")
         if wishes.is_stream and not self._is_decoupled:
             raise SamplingError("'streaming' needs a decoupled model: model_transaction_policy { decoupled: True }")
         answers = self._answers(wishes, name, sender)
-        if name:
-            self._running[name] = set(answers)
+        self._ids.add(name, answers)
+        timeout_us = request.timeout()
+        deadline = time.monotonic() + timeout_us / 1e6 if timeout_us else None
         try:
-            self._submit(answers[0], request.timeout())
+            if self._adapted is not None and wishes.adapter is not None:
+                self._adapted.begin(wishes.adapter, answers, partial(self._submit, deadline), deadline)
+            else:
+                self._submit_all(answers, deadline)
         except Exception:
-            self._running.pop(name, None)
+            self._ids.remove(name)
             raise
-        for answer in answers[1:]:
-            try:
-                self._submit(answer, request.timeout())
-            except Exception as error:
-                answer.fail(error, _code_of(error))
         self._caretaker.active |= dict.fromkeys(answers, sender)
         for answer in answers:
             if answer.is_closed:  # before it was noted
                 self._caretaker.active.pop(answer, None)
+
+    def _look_around(self) -> None:
+        """Now and then, in the caretaker's thread."""
+        self._metrics.update()
+        if self._adapted is not None:
+            self._adapted.look_around()
 
     @property
     def _has_sums(self) -> bool:
@@ -143,12 +161,10 @@ class TokenModel:
 
     def _answer(self, wishes: TokenRequest, name: str, sender: AnswerSender) -> TokenAnswer:
         def on_end() -> None:
-            others = self._running.get(name, set())
-            if answer in others:  # else it was stopped, and the id may be another's by now
-                others.discard(answer)
-                if not others:
-                    self._running.pop(name, None)
+            self._ids.ended(name, answer)
             self._caretaker.active.pop(answer, None)
+            if self._adapted is not None:
+                self._adapted.ended(answer)
 
         is_stream = wishes.is_stream or (self._is_decoupled and self._family.streams_whole)
         answer = TokenAnswer(
@@ -164,7 +180,16 @@ class TokenModel:
         )
         return answer
 
-    def _submit(self, answer: TokenAnswer, timeout_us: int) -> None:
+    def _submit_all(self, answers: list[TokenAnswer], deadline: float | None) -> None:
+        """Raises where the first is refused; others are told."""
+        self._submit(deadline, answers[0])
+        for answer in answers[1:]:
+            try:
+                self._submit(deadline, answer)
+            except Exception as error:
+                answer.fail(error, _code_of(error))
+
+    def _submit(self, deadline: float | None, answer: TokenAnswer, adapter: PlacedAdapter | None = None) -> None:
         begun: list[Lane] = []
         try:
             for lanes in answer.lanes_by_row():
@@ -175,9 +200,10 @@ class TokenModel:
                     lanes[0].row.tokens,
                     lanes[0].row.params,
                     *(self._listener(answer, lane) for lane in lanes),
-                    timeout_s=timeout_us / 1e6 if timeout_us else None,
+                    timeout_s=None if deadline is None else max(deadline - time.monotonic(), 0.001),
                     end_ids=lanes[0].row.end_ids,
                     sequence_id=number,
+                    adapter=adapter,
                 )
                 begun += lanes
         except Exception as error:
@@ -192,19 +218,15 @@ class TokenModel:
     def _stop_other(self, name: str, sender: InferenceResponseSender) -> None:
         if not name:
             raise SamplingError("'stop' needs the id of the request that is to be stopped")
-        running = list(self._running.pop(name, ()))  # who has the answer to the stop may use the id anew
-        if not running and not self._family.takes_any_id:
+
+        def answer_stop() -> None:
+            sender.send(InferenceResponse([]), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+        if self._ids.stop(name, answer_stop):
+            return
+        if not self._family.takes_any_id:
             raise SamplingError(f"no request with the id {name} is running: it has ended, or there was none")
-        left = itertools.count(len(running) - 1, -1)
-
-        def answer_when_all_have_ended() -> None:
-            if next(left) <= 0:
-                sender.send(InferenceResponse([]), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-        for answer in running:
-            answer.stop(answer_when_all_have_ended)
-        if not running:
-            answer_when_all_have_ended()
+        answer_stop()
 
     def _write(self) -> None:
         """The thread that answers, beside the one that runs steps."""

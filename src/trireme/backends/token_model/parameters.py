@@ -12,6 +12,7 @@ from typing import Any
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.settings import SELF_PLACED, Settings, read_settings
 from trireme.backends.token_model.checkpoint_folder import find_checkpoint
+from trireme.huggingface.adapters import adapter_folders
 from trireme.llm.models.fastertransformer.config_file import CONFIG_FILE
 from trireme.llm.models.fastertransformer.reader import check_ranks
 
@@ -24,6 +25,7 @@ _MEANINGS = {
     "kv_cache_free_gpu_mem_fraction": "cache_share",
     "enable_kv_cache_reuse": "prefix_cache",
     "max_tokens_in_paged_kv_cache": "cache_tokens",
+    "lora_prefetch_dir": "adapters",
 }
 """By an old backend's name: the llm backend's."""
 _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -32,7 +34,10 @@ _OWN = (
     "device", "executor", "dtype", "max_sequences", "max_waiting", "max_step_tokens", "max_length", "block_size",
     "cache_bytes", "cache_tokens", "kv_cache_dtype", "memory_share", "cache_share", "prefix_cache", "step_timeout_s",
     "graphs", "tensor_parallel", "speculation", "speculation_tokens", "draft_model", "draft_cache_bytes",
+    "adapters", "max_adapters",
 )  # fmt: skip
+_CONVERTED_ADAPTER = "model.lora_weights.npy"
+"""What TensorRT-LLM's script for adapters writes."""
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
 _CHOICES = {
     "batch_scheduler_policy": ("guaranteed_no_evict", "max_utilization"),
@@ -72,6 +77,7 @@ def read_token_settings(
     if ranks is not None and (folder / CONFIG_FILE).is_file():
         check_ranks(folder, ranks)
     engine = _engine_settings(config["name"], given, folder, args, around_answers)
+    _check_adapters(engine.options.adapters)
     if others := sorted(given.keys() - _READ):
         log.info("model '%s' has parameters without a meaning here: %s", config["name"], ", ".join(others))
     return TokenSettings(
@@ -96,6 +102,18 @@ def _engine_settings(
     called = {other: f"parameter '{key}'" for key, other in _MEANINGS.items() if key in given and other not in own}
     config = {"name": name, "parameters": parameters}
     return read_settings(config, args, around_answers, self_placed_kinds=SELF_PLACED, called=called)
+
+
+def _check_adapters(folder: Path | Mapping[str, Path] | None) -> None:
+    if not isinstance(folder, Path):
+        return
+    converted = {path.parent.name for path in folder.glob(f"*/{_CONVERTED_ADAPTER}")} - adapter_folders(folder).keys()
+    if converted:
+        name = min(converted)
+        raise ModelLoadError(
+            f"'{folder / name}' has an adapter that was converted for TensorRT-LLM ({_CONVERTED_ADAPTER}), which is "
+            "not read: put the files of peft there that it was made of (adapter_config.json, adapter_model.safetensors)"
+        )
 
 
 def _flag(given: Mapping[str, str], key: str) -> bool:

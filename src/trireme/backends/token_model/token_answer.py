@@ -72,6 +72,7 @@ class TokenAnswer:
         self._is_stopped = False
         self._after_stop: list[Callable[[], None]] = []
         self._is_closed = False
+        self._has_begun = True
         self.lanes = [Lane(row) for row in request.rows for _ in range(request.beams)]
 
     @property
@@ -84,8 +85,27 @@ class TokenAnswer:
         beams = self._request.beams
         return [self.lanes[first : first + beams] for first in range(0, len(self.lanes), beams)]
 
+    def wait(self) -> None:
+        """From now on it waits for `begin`."""
+        self._has_begun = False
+
+    def begin(self, submit: Callable[[], None]) -> bool:
+        """Calls `submit`, which lets the engine begin; false where it was stopped or has failed while it waited."""
+        with self._lock:
+            if self._is_closed:
+                return False
+            self._has_begun = True
+            submit()
+            return True
+
     def cancel(self) -> None:
         """Ends what is under way."""
+        with self._lock:
+            is_waiting = not self._has_begun and not self._is_closed
+        if is_waiting:
+            reason = FinishReason.CANCELLED
+            self.fail(RuntimeError(f"the request was ended: {reason.value}"), end_code(reason))
+            return
         for lane in self.lanes:
             if not lane.is_finished:
                 self._end_sequence(lane.sequence_id, FinishReason.CANCELLED)
@@ -99,10 +119,20 @@ class TokenAnswer:
             if is_running := not self._is_closed:
                 self._is_stopped = True
                 self._after_stop.append(then)
+                if not self._has_begun:
+                    self._end_unbegun()
         if is_running:
             self.cancel()
         else:
             then()
+
+    def _end_unbegun(self) -> None:
+        for lane in self.lanes:
+            lane.is_finished = True
+        try:
+            self._flush()
+        except Exception as error:
+            self._fail_to_write(error)
 
     def fail(self, error: Exception, code: ErrorCode) -> None:
         """Tells the client, once, and ends the rest."""

@@ -20,8 +20,9 @@ _PROMPT_TUNING = (
 _REFUSED = {
     **dict.fromkeys(_PROMPT_TUNING, "prompts are token ids, and no embeddings are put in; write the prompt out"),
     **dict.fromkeys(
-        ("lora_task_id", "lora_weights", "lora_config"),
-        "weights are those of the checkpoint; merge the adapter into it",
+        ("lora_weights", "lora_config"),
+        "adapters are read from peft's folders; put one into the folder that the model's parameter 'lora_prefetch_dir' "
+        "names, called as its 'lora_task_id'",
     ),
     "draft_logits": "every token is checked by the model itself; leave it out",
     **dict.fromkeys(
@@ -84,6 +85,8 @@ class TokenRequest:
     """Where the first prompt stands among those that were sent together."""
     sequence_index: int = 0
     """Which of a prompt's texts is asked for."""
+    adapter: int | None = None
+    """The number of the adapter that all prompts are continued with."""
 
     def apart(self) -> list[TokenRequest]:
         """A request for each text, in the order of the prompts; texts of the same prompt have seeds of their own."""
@@ -118,6 +121,8 @@ class Limits:
     """Which ids of tokens have to be within; None: they are taken as they come."""
     start_id: int | None = None
     """What a prompt without tokens begins with where its request does not say; None: it has to."""
+    has_adapters: bool = False
+    """Whether there are any."""
 
     def check_beams(self, beams: int) -> None:
         """Raises SamplingError."""
@@ -126,6 +131,14 @@ class Limits:
         if self.max_beams is not None and beams > self.max_beams:
             raise SamplingError(
                 f"'beam_width' is {beams}, and the model's parameter 'max_beam_width' allows {self.max_beams}"
+            )
+
+    def check_adapter(self, task: int) -> None:
+        """Raises SamplingError."""
+        if not self.has_adapters:
+            raise SamplingError(
+                f"'lora_task_id' is {task}, and the model has no adapters: name their folder with the parameter "
+                f"'lora_prefetch_dir', in which that of peft is called {task}"
             )
 
     def check_id(self, name: str, token: int, least: int) -> None:
@@ -163,8 +176,13 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
         has_prompt = not inputs.flag("exclude_input_in_output")
     counts = frozenset(name for name in COUNT_OUTPUTS if inputs.flag(f"return_{name}"))
     outputs -= COUNT_OUTPUTS - counts
-    width = max(1, inputs.width)
-    return TokenRequest(rows, width, beams, is_stream, False, has_logprobs, outputs, has_prompt, sequences)
+    width, adapter = max(1, inputs.width), None
+    if inputs.has("lora_task_id"):
+        adapter = inputs.common("lora_task_id", 0)
+        limits.check_adapter(adapter)
+    return TokenRequest(
+        rows, width, beams, is_stream, False, has_logprobs, outputs, has_prompt, sequences, adapter=adapter
+    )
 
 
 def _refuse(inputs: _Inputs) -> None:

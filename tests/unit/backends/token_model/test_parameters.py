@@ -129,3 +129,23 @@ def test_the_part_of_the_free_memory_is_the_caches_alone(model: Path) -> None:
     assert read(model).engine.options.cache_share is None
     with pytest.raises(ModelLoadError, match=r"'kv_cache_free_gpu_mem_fraction' of model 'm' must be a number above 0"):
         read(model, kv_cache_free_gpu_mem_fraction="1.5")
+
+
+def test_adapters_are_found_by_either_name_where_peft_has_saved_them(model: Path) -> None:
+    peft = model / "loras" / "3"
+    peft.mkdir(parents=True)
+    (peft / "adapter_config.json").write_text("{}")
+    (peft / "model.lora_weights.npy").touch()  # beside them it does no harm
+    for parameter in ("lora_prefetch_dir", "adapters"):
+        options = read(model, max_adapters="2", **{parameter: "loras"}).engine.options
+        assert (options.adapters, options.max_adapters) == (model / "loras", 2)
+    with pytest.raises(ModelLoadError, match="parameter 'lora_prefetch_dir' names the folder 'gone'"):
+        read(model, lora_prefetch_dir="gone")
+
+
+def test_an_adapter_that_was_converted_is_refused_with_what_to_put_there(model: Path) -> None:
+    converted = model / "loras" / "1"
+    converted.mkdir(parents=True)
+    (converted / "model.lora_weights.npy").touch()
+    with pytest.raises(ModelLoadError, match=r"loras/1' has an adapter that was converted .* put the files of peft"):
+        read(model, lora_prefetch_dir="loras")

@@ -97,6 +97,36 @@ def test_a_stop_behind_the_end_is_answered_at_once() -> None:
     assert ended == ["end", "answered"]
 
 
+def test_what_waits_for_its_beginning_can_be_stopped() -> None:
+    client = Client(1)
+    answer, ended = begin(client)
+    answer.wait()
+    answer.stop(lambda: ended.append("answered"))
+    assert (client.sent, ended) == ([([], 1)], ["end", "answered"])
+    assert not answer.begin(lambda: ended.append("begun"))
+
+
+def test_what_waits_for_its_beginning_ends_where_its_client_leaves() -> None:
+    client = Client(1)
+    answer, ended = begin(client)
+    answer.wait()
+    answer.cancel()
+    answer.cancel()
+    assert not answer.begin(lambda: ended.append("begun"))
+    assert (client.sent, ended) == ([([], 1)], ["end"])
+
+
+def test_what_has_waited_is_stopped_like_all_others() -> None:
+    client = Client(9)
+    answer, ended = begin(client)
+    answer.wait()
+    assert answer.begin(lambda: ended.append("begun"))
+    answer.stop(lambda: ended.append("answered"))
+    assert ended == ["begun"]
+    answer.take(answer.lanes[0], news(7, FinishReason.CANCELLED))
+    assert (client.sent, ended) == ([([], 1)], ["begun", "end", "answered"])
+
+
 def test_each_prompt_has_its_place_and_its_counts() -> None:
     names = ["batch_index", "sequence_index", "num_input_tokens", "num_output_tokens"]
     rows = [Row(tokens, SamplingParams(max_tokens=4), (), (), 0) for tokens in ([5], [5, 6, 7])]

@@ -173,13 +173,30 @@ def test_a_search_is_told_of_length_diversity_and_its_end() -> None:
         ("prompt_embedding_table", np.ones((1, 2, 4), np.float16), "no embeddings are put in"),
         ("prompt_learning_task_name_ids", np.array([[0]], np.uint32), "no embeddings are put in"),
         ("request_prompt_embedding", np.ones((1, 2, 4), np.float16), "no embeddings are put in"),
-        ("lora_task_id", np.array([[1]], np.uint64), "merge the adapter"),
+        ("lora_weights", np.ones((1, 2, 4), np.float16), "peft's folders"),
+        ("lora_config", np.ones((1, 2, 3), np.int32), "peft's folders"),
         ("return_generation_logits", np.array([[True]]), "no logits are given"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_with_a_reason(name: str, array: Any, words: str) -> None:
     with pytest.raises(SamplingError, match=f"'{name}' cannot be followed: .*{words}"):
         read(**{name: array})
+
+
+def test_all_prompts_have_one_adapter() -> None:
+    limits = replace(LIMITS, has_adapters=True)
+    prompts = {"input_ids": np.array([[5], [6]], np.int32)}
+    tasks = np.array([[2**63], [2**63]], np.uint64)
+    assert read(limits=limits, **prompts, lora_task_id=tasks).adapter == 2**63
+    assert read(limits=limits, lora_task_id=np.array([[0]], np.uint64)).adapter == 0
+    assert read(limits=limits).adapter is None
+    with pytest.raises(SamplingError, match=r"'lora_task_id' must be the same for all prompts .*, found 1, 2"):
+        read(limits=limits, **prompts, lora_task_id=np.array([[1], [2]], np.uint64))
+
+
+def test_a_model_without_adapters_names_the_parameter_that_it_needs() -> None:
+    with pytest.raises(SamplingError, match=r"'lora_task_id' is 7, and the model has no adapters.*'lora_prefetch_dir'"):
+        read(lora_task_id=np.array([[7]], np.uint64))
 
 
 def test_flags_that_ask_for_nothing_are_let_be() -> None:

@@ -1,0 +1,70 @@
+"""Request ids: who runs under them, and who is being stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from trireme.backends.token_model.request_ids import RequestIds
+
+
+class Answer:
+    """One that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self.after_stop: list[Callable[[], None]] = []
+
+    def stop(self, then: Callable[[], None]) -> None:
+        self.after_stop.append(then)
+
+    def end(self, ids: RequestIds, name: str) -> None:
+        self.is_closed = True
+        ids.ended(name, cast(Any, self))
+        for then in self.after_stop:
+            then()
+
+
+def test_a_stop_is_told_when_the_last_answer_has_ended_and_frees_the_id_at_once() -> None:
+    ids, answers, told = RequestIds(), [Answer(), Answer()], []
+    ids.add("7", cast(Any, answers))
+    assert ids.is_used("7")
+    assert ids.stop("7", lambda: told.append("stop"))
+    assert not ids.is_used("7")
+    answers[0].end(ids, "7")
+    assert told == []
+    answers[1].end(ids, "7")
+    assert told == ["stop"]
+
+
+def test_a_second_stop_waits_for_the_same_end() -> None:
+    ids, answer, told = RequestIds(), Answer(), []
+    ids.add("7", cast(Any, [answer]))
+    assert ids.stop("7", lambda: told.append("first"))
+    assert ids.stop("7", lambda: told.append("second"))
+    answer.end(ids, "7")
+    assert told == ["first", "second"]
+    assert not ids.stop("7", lambda: told.append("third"))
+
+
+def test_a_second_stop_is_for_the_request_that_has_the_id_by_then() -> None:
+    ids, one, other, told = RequestIds(), Answer(), Answer(), []
+    ids.add("7", cast(Any, [one]))
+    assert ids.stop("7", lambda: told.append("one"))
+    ids.add("7", cast(Any, [other]))
+    assert ids.stop("7", lambda: told.append("other"))
+    one.end(ids, "7")
+    assert told == ["one"]
+    other.end(ids, "7")
+    assert told == ["one", "other"]
+
+
+def test_an_id_is_free_when_its_request_has_ended_or_was_refused() -> None:
+    ids, answer = RequestIds(), Answer()
+    ids.add("7", cast(Any, [answer]))
+    answer.end(ids, "7")
+    ids.add("8", cast(Any, [Answer()]))
+    ids.remove("8")
+    ids.add("", cast(Any, [Answer()]))
+    assert not any(map(ids.is_used, ("7", "8", "")))
+    assert not ids.stop("7", lambda: None)
