@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 
+from trireme.access.api_key import ApiKey
+from trireme.access.gate import Gate
+from trireme.access.key_metrics import KeyMetrics
+from trireme.access.key_ring import KeyRing
+from trireme.access.key_secret import digest_of
 from trireme.core.errors import UnavailableError
 from trireme.core.response import InferenceResponse
 from trireme.frontends.connection_slots import ConnectionPlace
@@ -42,10 +47,11 @@ def browser(server: Any, client: Any, watchers: list[Any]) -> Any:
     return reaching(client, server, watch)
 
 
-def reaching(client: Any, server: Any, watch: Callable[[Any], None], has_keys: bool = False) -> Any:
+def reaching(client: Any, server: Any, watch: Callable[[Any], None], keys: KeyRing | None = None) -> Any:
     """The client on a connection to a server whose console does that with those who come."""
     console: Any = SimpleNamespace(watch=watch)
-    listener = create_listener(server, HttpFrontendOptions(), more_routes=console_routes(console, True, has_keys))
+    routes = console_routes(console, True, keys is not None)
+    listener = create_listener(server, HttpFrontendOptions(), Gate(keys), more_routes=routes)
     client.connection = Connection(listener, ConnectionPlace(listener.slots))
     client.transport.protocol = client.connection
     client.connection.connection_made(client.transport)
@@ -108,6 +114,20 @@ def of_site(site: str) -> bytes:
     return EVENTS[:-2] + f"Sec-Fetch-Site: {site}\r\n\r\n".encode()
 
 
+def of_key(secret: str, request: bytes = EVENTS) -> bytes:
+    """The request with this key."""
+    return request[:-2] + f"Authorization: Bearer {secret}\r\n\r\n".encode()
+
+
+def ring(*secrets: str, group: str = "statistics") -> KeyRing:
+    """Keys by these secrets for that group."""
+    return KeyRing([key(secret, group) for secret in secrets], KeyMetrics())
+
+
+def key(secret: str, group: str) -> ApiKey:
+    return ApiKey(secret, (digest_of(secret.encode()),), frozenset((group,)))
+
+
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "Cross-Site", "something new"])
 def test_pages_of_other_addresses_get_no_stream_where_there_are_no_keys(
     browser: Any, server: Any, connect: Any, watchers: list[Any], site: str
@@ -117,8 +137,8 @@ def test_pages_of_other_addresses_get_no_stream_where_there_are_no_keys(
     assert b"pages of other addresses" in answer
     assert browser.ask(of_site(site).replace(b"/api/events", b"")).startswith(b"HTTP/1.1 200"), "a link to the page"
     assert watchers == []
-    with_keys = reaching(connect(), server, watchers.append, has_keys=True)
-    with_keys.feed(of_site(site))
+    with_keys = reaching(connect(), server, watchers.append, ring("a"))
+    with_keys.feed(of_key("a", of_site(site)))
     assert len(watchers) == 1, "whoever has a key"
 
 
@@ -126,3 +146,21 @@ def test_pages_of_other_addresses_get_no_stream_where_there_are_no_keys(
 def test_own_page_and_addresses_typed_in_get_their_stream(browser: Any, watchers: list[Any], site: str) -> None:
     assert browser.ask(of_site(site)).startswith(b"HTTP/1.1 200")
     assert len(watchers) == 1
+
+
+@pytest.mark.parametrize("left", [[], [key("a", "inference")], [key("b", "statistics")]], ids=["none", "less", "other"])
+def test_stream_ends_when_its_key_does_not_open_it_any_more(
+    server: Any, connect: Any, watchers: list[Any], left: list[ApiKey]
+) -> None:
+    keys = ring("a")
+    browser = reaching(connect(), server, watchers.append, keys)
+    browser.feed(of_key("a"))
+    assert watchers[0].send(b'{"n":1}')
+    keys.replace([key("a", "statistics"), key("c", "inference")])
+    assert watchers[0].send(b'{"n":1}')
+    assert browser.take().endswith(CHUNK * 2)
+    keys.replace(left)
+    assert not watchers[0].send(b'{"n":1}')
+    assert browser.take() == b"0\r\n\r\n"
+    assert browser.transport.is_closed
+    assert not watchers[0].is_there

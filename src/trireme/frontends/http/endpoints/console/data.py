@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from trireme.console.console import Console
 from trireme.console.json_text import encode
-from trireme.core.errors import InvalidArgumentError
+from trireme.core.errors import AccessError, InvalidArgumentError
 from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange
@@ -102,7 +102,7 @@ def _send(exchange: Exchange, value: Any) -> None:
 
 
 class _EventStream:
-    """A browser that watches: it is sent an event a second until it leaves."""
+    """A browser that watches: it is sent an event a second until it leaves, or its key does not open this any more."""
 
     __slots__ = ("_exchange", "_is_begun")
 
@@ -117,6 +117,9 @@ class _EventStream:
     def send(self, data: bytes) -> bool:
         if not self.is_there:
             return False
+        if self._is_begun and not self._is_still_let_in():
+            self.end()
+            return False
         exchange = self._exchange
         pieces = event_pieces(data)
         if exchange.head.takes_chunks:
@@ -126,6 +129,18 @@ class _EventStream:
             pieces.insert(0, answers.stream_head(exchange.head, 200, answers.EVENT_STREAM, _NO_STORE))
             exchange.connection.close_after(exchange)  # it has no end: what is sent behind it is not read
         exchange.write(b"".join(pieces))  # all of the table is long, and copied once
+        return True
+
+    def _is_still_let_in(self) -> bool:
+        """The stream has no end, and keys are removed meanwhile."""
+        exchange = self._exchange
+        endpoint = exchange.head.endpoint
+        if endpoint is None or endpoint.admit is None:
+            return True
+        try:
+            endpoint.admit(exchange.head, exchange.connection.peer)
+        except AccessError:
+            return False
         return True
 
     def end(self) -> None:
