@@ -34,7 +34,7 @@ _MOST_UNSETTLED: Final = 50
 """Traces of one model that are waited for to be whole."""
 _MAX_MESSAGE: Final = 1000
 _MAX_ID: Final = 256
-"""Characters of what clients call their requests."""
+"""Characters of what clients call their requests, and models that are not asked in the end."""
 
 
 class Watched(Protocol):
@@ -269,7 +269,7 @@ class RecentRequests:
         """A request was not taken; the name of its model is what the client says."""
         now_ns = self._clock()
         total_ns = now_ns - request.arrival_ns if request.arrival_ns else 0
-        version = request.served_version or request.model_version
+        version = (request.served_version or request.model_version)[:_MAX_ID]
         own_id, told = request.id[:_MAX_ID], message[:_MAX_MESSAGE]
         record = RequestRecord(
             now_ns, request.model_name[:_MAX_ID], version, own_id, 0, total_ns, total_ns, 0, None, "REFUSED", told, None

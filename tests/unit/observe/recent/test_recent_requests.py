@@ -255,10 +255,12 @@ def test_what_clients_call_their_requests_is_kept_within_bounds() -> None:
     request.trace.request_id = request.id
     watched.stats.record_batch([request], 1, 5, 100, TIMING)
     watched.stats.record_failure(request, BACKEND, 10, "y" * 1_000_000)
+    request.model_version = "1" + "x" * 1_000_000  # which names version 1
     watched.requests.refuse(request, "y" * 1_000_000)
     slowest, failed = watched.requests.records()
     assert [len(record.request_id) for record in (*slowest, *failed)] == [256] * 3
     assert max(len(record.message) for record in failed) == 1000
+    assert max(len(record.version) for record in failed) == 256
     assert [record.trace for record in slowest] == [None]
 
 
