@@ -1,7 +1,8 @@
-"""A TorchServe and a TensorFlow Serving, small but real on the wire: each tells what it was sent."""
+"""A TorchServe, a TensorFlow Serving and a ranking service, small but real on the wire: each tells what it was sent."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -48,6 +49,39 @@ def torchserve(seen: list[tuple[str, bytes]]) -> Iterator[str]:
             pass
 
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Predictions)) as server:
+        yield f"127.0.0.1:{server.server_port}"
+
+
+@contextmanager
+def ranking_service(seen: list[tuple[str, Any]], *, answers_junk_after: int | None = None) -> Iterator[str]:
+    """Ranks passages as they came, on NVIDIA's path and Hugging Face's; `seen` gets paths and bodies."""
+
+    class Rankings(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer(404, {"error": "no models are listed"})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            seen.append((self.path, body))
+            if answers_junk_after is not None and len(seen) > answers_junk_after:
+                self._answer(200, {"message": "I am tired"})
+            elif self.path == "/v1/ranking" and "passages" in body:
+                self._answer(200, {"rankings": [{"index": n, "logit": -n} for n in range(len(body["passages"]))]})
+            elif self.path == "/rerank" and "texts" in body:
+                self._answer(200, [{"index": n, "score": 1 / (n + 1)} for n in range(len(body["texts"]))])
+            else:
+                self._answer(422, {"detail": "that is no ranking request"})
+
+        def _answer(self, status: int, document: Any) -> None:
+            text = json.dumps(document).encode()
+            self.wfile.write(b"HTTP/1.1 %d OK\r\nContent-Length: %d\r\n\r\n%b" % (status, len(text), text))
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Rankings)) as server:
         yield f"127.0.0.1:{server.server_port}"
 
 

@@ -12,9 +12,17 @@ from trireme import __version__
 from trireme.config.options.flag_parser import FlagParser
 from trireme.tools.perf.command_line import values
 from trireme.tools.perf.errors import UsageError
-from trireme.tools.perf.llm.options import GOODPUT_METRICS, STREAMING, LlmOptions, PromptOptions
+from trireme.tools.perf.llm.options import (
+    GOODPUT_METRICS,
+    STREAMING,
+    SYNTHETIC,
+    WITHOUT_TOKENS,
+    LlmOptions,
+    PromptOptions,
+)
 
-_ENDPOINT_TYPES = ("chat", "completions", "generate", "kserve")
+_OPENAI_TYPES = ("chat", "completions", *WITHOUT_TOKENS)
+_ENDPOINT_TYPES = (*_OPENAI_TYPES, "generate", "kserve")
 _DEFAULT_URLS = {"kserve": "localhost:8001"}
 _WITHOUT_EFFECT: dict[str, tuple[tuple[str, ...], str]] = {
     "--measurement-interval": (
@@ -42,7 +50,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add = parser.add_argument_group("model and server").add_argument
     add("-m", "--model", action="append", required=True, metavar="NAME", help="the model; required")
     add("--service-kind", default=None, metavar="KIND", help="triton (default) or openai")
-    add("--endpoint-type", default=None, metavar="TYPE", help="kserve, generate, chat or completions")
+    add("--endpoint-type", default=None, metavar="TYPE", help=", ".join(_ENDPOINT_TYPES))
     add("--backend", default="", metavar="NAME", help="accepted: a model gets the tensors that it has")
     add("--endpoint", default=None, metavar="PATH", help="another path than the endpoint type's")
     add("-u", "--url", default=None, metavar="HOST:PORT", help="the server; https:// or grpcs:// in front is TLS")
@@ -58,13 +66,26 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add("--warmup-request-count", "--num-warmup-requests", default="0", metavar="N", help="requests before that")
     add("--goodput", "-g", nargs="+", default=[], metavar="METRIC:MS", help="limits that a good request keeps")
     add = parser.add_argument_group("prompts").add_argument
-    add("--input-file", default=None, metavar="FILE", help='lines with a prompt each, or with {"text": ...}')
+    add(
+        "--input-file",
+        default=None,
+        metavar="FILE",
+        help='lines with a prompt each, or with {"text": ...}; for rankings a folder',
+    )
     add("--synthetic-input-tokens-mean", "--isl", default="550", metavar="N", help="tokens of a prompt (default: 550)")
     add("--synthetic-input-tokens-stddev", default="0", metavar="N", help="(default: 0)")
     add("--output-tokens-mean", "--osl", default="-1", metavar="N", help="tokens of an answer (default: the model's)")
     add("--output-tokens-stddev", default="0", metavar="N", help="(default: 0)")
     add("--output-tokens-mean-deterministic", action="store_true", help="no answer is shorter, either (min_tokens)")
     add("--num-dataset-entries", "--num-prompts", default="100", metavar="N", help="different prompts (default: 100)")
+    add(
+        "--batch-size-text",
+        "--batch-size",
+        "-b",
+        default=None,
+        metavar="N",
+        help="texts of an embeddings request, or passages of a rankings request (default: 1)",
+    )
     add("--system-prompt", default=None, metavar="TEXT", help="in front of every chat")
     add("--random-seed", default="0", metavar="N", help="(default: 0)")
     add = parser.add_argument_group("results").add_argument
@@ -87,6 +108,15 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
             "--fixed-schedule is not supported here: 'trireme perf --service-kind openai --fixed-schedule --input-data "
             "FILE' sends bodies of yours at their times."
         )
+    notes = [
+        f"{flag} has no effect: {reason}"
+        for flag, (_, reason) in _WITHOUT_EFFECT.items()
+        if getattr(given, flag.removeprefix("--").replace("-", "_")) is not None
+    ]
+    if endpoint_type in WITHOUT_TOKENS:
+        notes += _whole_notes(given)
+    elif given.batch_size_text is not None:
+        raise UsageError(f"--batch-size-text is of --endpoint-type {' and '.join(WITHOUT_TOKENS)}.")
     if len(given.model) > 1:
         raise UsageError(f"-m: one model is measured at a time, not {', '.join(given.model)}.")
     if given.concurrency is not None and given.request_rate is not None:
@@ -110,29 +140,39 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
         goodput=_goodput(given.goodput, given.streaming),
         artifact_folder=given.artifact_dir,
         export_name=Path(given.profile_export_file).name,
-        prompts=_prompts(given),
+        prompts=_prompts(given, endpoint_type),
         shows_progress=given.progress,
-        notes=tuple(
-            f"{flag} has no effect: {reason}"
-            for flag, (_, reason) in _WITHOUT_EFFECT.items()
-            if getattr(given, flag.removeprefix("--").replace("-", "_")) is not None
-        ),
+        notes=tuple(notes),
     )
 
 
 def _endpoint_type(given: argparse.Namespace) -> str:
-    kind = given.service_kind or ("openai" if given.endpoint_type in ("chat", "completions") else "triton")
+    kind = given.service_kind or ("openai" if given.endpoint_type in _OPENAI_TYPES else "triton")
     values.one_of("--service-kind", kind, ("triton", "openai"))
     found = given.endpoint_type or ("chat" if kind == "openai" else "kserve")
     if found not in _ENDPOINT_TYPES:
         raise UsageError(f"--endpoint-type {found} is not supported: {', '.join(_ENDPOINT_TYPES)} are.")
-    if (kind == "openai") != (found in ("chat", "completions")):
+    if (kind == "openai") != (found in _OPENAI_TYPES):
         raise UsageError(f"--endpoint-type {found} does not belong to --service-kind {kind}.")
     return str(found)
 
 
-def _prompts(given: argparse.Namespace) -> PromptOptions:
-    if given.input_file is not None:
+def _whole_notes(given: argparse.Namespace) -> list[str]:
+    """What has no effect on answers that are numbers; raises UsageError for what they cannot do."""
+    if given.streaming:
+        raise UsageError(f"--streaming is not for --endpoint-type {given.endpoint_type}, whose answers come whole.")
+    flags = {
+        "--output-tokens-mean": given.output_tokens_mean != "-1",
+        "--output-tokens-mean-deterministic": given.output_tokens_mean_deterministic,
+        "--system-prompt": given.system_prompt is not None,
+    }
+    reason = f"answers of {given.endpoint_type} are numbers, and no tokens"
+    return [f"{flag} has no effect: {reason}" for flag, is_given in flags.items() if is_given]
+
+
+def _prompts(given: argparse.Namespace, endpoint_type: str) -> PromptOptions:
+    is_made_up = endpoint_type in WITHOUT_TOKENS and (given.input_file or "").startswith(SYNTHETIC)
+    if given.input_file is not None and endpoint_type != "rankings" and not is_made_up:
         values.existing_file("--input-file", given.input_file)
     answer = values.whole_number("--output-tokens-mean", given.output_tokens_mean, -1)
     if given.output_tokens_mean_deterministic and answer == -1:
@@ -146,6 +186,7 @@ def _prompts(given: argparse.Namespace) -> PromptOptions:
         output_tokens_mean=None if answer == -1 else answer,
         output_tokens_deviation=values.whole_number("--output-tokens-stddev", given.output_tokens_stddev),
         is_output_exact=given.output_tokens_mean_deterministic,
+        batch_size=values.whole_number("--batch-size-text", given.batch_size_text or "1", 1),
         count=values.whole_number("--num-dataset-entries", given.num_dataset_entries, 1),
         system_prompt=given.system_prompt,
         seed=values.whole_number("--random-seed", given.random_seed),

@@ -46,15 +46,20 @@ def compute(
     *,
     is_streaming: bool,
     goodput: dict[str, float],
+    has_tokens: bool = True,
 ) -> LlmMetrics:
-    """The metrics of all answers; empty where none has text."""
-    rows = [_of_request(answer, prompts, counter, is_streaming) for answer in answers if answer.times_ns]
+    """The metrics of all answers; empty where none has text, or the numbers that it has in place of it."""
+    if has_tokens:
+        rows = [_of_request(answer, prompts, counter, is_streaming) for answer in answers if answer.times_ns]
+    else:
+        rows = [{"request_latency": _latency_ms(answer)} for answer in answers if answer.times_ns]
     metrics = LlmMetrics({name: [row[name] for row in rows if name in row] for name in UNITS})
     ended = [answer for answer in answers if answer.times_ns]
     if not ended:
         return metrics
     seconds = (max(a.times_ns[-1] for a in ended) - min(a.start_ns for a in ended)) / 1e9
-    metrics.totals["output_token_throughput"] = sum(metrics.values["output_sequence_length"]) / seconds
+    if has_tokens:
+        metrics.totals["output_token_throughput"] = sum(metrics.values["output_sequence_length"]) / seconds
     metrics.totals["request_throughput"] = len(ended) / seconds
     metrics.totals["request_count"] = len(ended)
     if goodput:
@@ -90,7 +95,7 @@ def _of_request(
     first, last = answer.times_ns[0], answer.times_ns[-1]
     tokens = _output_tokens(answer, counter)
     row = {
-        "request_latency": (last - answer.start_ns) / 1e6,
+        "request_latency": _latency_ms(answer),
         "output_sequence_length": float(tokens),
         "input_sequence_length": float(_input_tokens(answer, prompts, counter)),
     }
@@ -104,6 +109,10 @@ def _of_request(
     if tokens > 1 and last > first:
         row["output_token_throughput_per_user"] = 1000 / row["inter_token_latency"]
     return row
+
+
+def _latency_ms(answer: GeneratedText) -> float:
+    return (answer.times_ns[-1] - answer.start_ns) / 1e6
 
 
 def _output_tokens(answer: GeneratedText, counter: TokenCounter | None) -> int:

@@ -8,6 +8,10 @@ from typing import Any
 STREAMING = ("time_to_first_token", "time_to_second_token", "inter_token_latency", "output_token_throughput_per_user")
 """Metrics that only answers have which come piece by piece."""
 GOODPUT_METRICS = (*STREAMING[:3], "request_latency", *STREAMING[3:])
+WITHOUT_TOKENS = ("embeddings", "rankings")
+"""Endpoint types whose answers are numbers and come whole."""
+SYNTHETIC = "synthetic:"
+"""In front of the names of files that are not there: their texts are made up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,8 @@ class PromptOptions:
     output_tokens_deviation: int = 0
     is_output_exact: bool = False
     """Whether an answer may not be shorter, either."""
+    batch_size: int = 1
+    """Texts of an embeddings request, passages of a rankings request."""
     count: int = 100
     system_prompt: str | None = None
     seed: int = 0
@@ -32,7 +38,7 @@ class LlmOptions:
 
     model: str
     endpoint_type: str = "kserve"
-    """kserve, chat, completions or generate."""
+    """kserve, chat, completions, generate, embeddings or rankings."""
     url: str = "localhost:8001"
     endpoint: str | None = None
     is_streaming: bool = False
@@ -53,6 +59,11 @@ class LlmOptions:
     """What was asked for and is not done, for stderr."""
     shows_progress: bool | None = None
     """How the run stands, on stderr; None: in place on a terminal, a line now and then elsewhere."""
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether answers are texts, which have tokens."""
+        return self.endpoint_type not in WITHOUT_TOKENS
 
     @property
     def protocol(self) -> str:

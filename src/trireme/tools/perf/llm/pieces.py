@@ -12,6 +12,8 @@ from trireme.core.elements import decode_bytes
 from trireme.tools.perf.load.records import RequestDetail
 from trireme.tools.perf.wire import answers
 
+_NUMBER_FIELDS = ("data", "rankings", "results")
+
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
@@ -47,6 +49,25 @@ def read_answer(detail: RequestDetail, kind: str) -> GeneratedText:
         usage.get("completion_tokens"),
         detail.content,
     )
+
+
+def read_numbers(detail: RequestDetail, kind: str) -> GeneratedText:
+    """The answer of one request for embeddings or a ranking, whose numbers nobody looks at: without a time where it is
+    none."""
+    document: Any = None
+    try:
+        document = orjson.loads(answers.response_text(kind, detail.outputs[0])) if detail.outputs else None
+    except orjson.JSONDecodeError:
+        pass
+    times = (detail.times[-1],) if _entries(document) else ()
+    return GeneratedText(detail.start_ns, times, (), None, None, detail.content)
+
+
+def _entries(document: Any) -> list[Any]:
+    """One for each text, as the services name them; empty where the document is something else."""
+    if isinstance(document, dict):
+        document = next((document[name] for name in _NUMBER_FIELDS if name in document), None)
+    return document if isinstance(document, list) else []
 
 
 def _piece(kind: str, body: Any) -> tuple[str, dict[str, Any] | None]:

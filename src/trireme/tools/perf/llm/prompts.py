@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trireme.tools.perf.bounded_files import read_bounded
 from trireme.tools.perf.errors import PerfError
-from trireme.tools.perf.llm.options import PromptOptions
+from trireme.tools.perf.llm.options import SYNTHETIC, PromptOptions
 from trireme.tools.perf.llm.tokens import TokenCounter, WordCounter
 
 _SENTENCE = (
@@ -28,6 +28,8 @@ class Prompt:
     text: str
     tokens: int
     max_tokens: int | None
+    texts: tuple[str, ...] = ()
+    """All texts of an embeddings request, or the passages that a rankings request compares `text` with."""
 
 
 def make_prompts(options: PromptOptions, counter: TokenCounter | None) -> list[Prompt]:
@@ -35,12 +37,9 @@ def make_prompts(options: PromptOptions, counter: TokenCounter | None) -> list[P
     generator = random.Random(options.seed)
     counting = counter or WordCounter()
     texts = (
-        _read(options.input_file)
+        read_texts(options.input_file)
         if options.input_file
-        else [
-            _text(_drawn(generator, options.input_tokens_mean, options.input_tokens_deviation), counting, generator)
-            for _ in range(options.count)
-        ]
+        else [made_up_text(options, counting, generator) for _ in range(options.count)]
     )
     prompts = []
     for text in texts:
@@ -53,7 +52,7 @@ def make_prompts(options: PromptOptions, counter: TokenCounter | None) -> list[P
 
 def words_note(options: PromptOptions, counter: TokenCounter | None) -> str:
     """Says that lengths are words where nobody counts tokens; empty where somebody does, or the prompts are given."""
-    if counter is not None or options.input_file is not None:
+    if counter is not None or (options.input_file is not None and not options.input_file.startswith(SYNTHETIC)):
         return ""
     length = options.input_tokens_mean
     return f"Prompts have {length} words, which may be more tokens: --tokenizer makes them to the token."
@@ -66,23 +65,8 @@ def fitting_length(refusal: str, length: int) -> int | None:
     return max(1, length * int(match[2]) // (2 * int(match[1]))) if match else None
 
 
-def _drawn(generator: random.Random, mean: int, deviation: int) -> int:
-    return max(1, round(generator.gauss(mean, deviation))) if deviation else mean
-
-
-def _text(tokens: int, counter: TokenCounter, generator: random.Random) -> str:
-    """Words until there are so many tokens."""
-    words = [generator.choice(_WORDS) for _ in range(tokens)]
-    while len(words) > 1 and counter.count(" ".join(words)) > tokens:
-        words = words[: max(1, len(words) * tokens // counter.count(" ".join(words)))]
-    while counter.count(" ".join(words)) < tokens:
-        words.append(generator.choice(_WORDS))
-    while len(words) > 1 and counter.count(" ".join(words)) > tokens:
-        words.pop()
-    return " ".join(words)
-
-
-def _read(path: str) -> list[str]:
+def read_texts(path: str) -> list[str]:
+    """The texts of a file, a line each, or JSON with one; raises PerfError."""
     texts = []
     try:
         lines = read_bounded(path).decode("utf-8").splitlines()
@@ -105,3 +89,24 @@ def _read(path: str) -> list[str]:
     if not texts:
         raise PerfError(f"'{path}' has no prompts")
     return texts
+
+
+def made_up_text(options: PromptOptions, counter: TokenCounter, generator: random.Random) -> str:
+    """A text of as many tokens as prompts are to have."""
+    return _text(_drawn(generator, options.input_tokens_mean, options.input_tokens_deviation), counter, generator)
+
+
+def _drawn(generator: random.Random, mean: int, deviation: int) -> int:
+    return max(1, round(generator.gauss(mean, deviation))) if deviation else mean
+
+
+def _text(tokens: int, counter: TokenCounter, generator: random.Random) -> str:
+    """Words until there are so many tokens."""
+    words = [generator.choice(_WORDS) for _ in range(tokens)]
+    while len(words) > 1 and counter.count(" ".join(words)) > tokens:
+        words = words[: max(1, len(words) * tokens // counter.count(" ".join(words)))]
+    while counter.count(" ".join(words)) < tokens:
+        words.append(generator.choice(_WORDS))
+    while len(words) > 1 and counter.count(" ".join(words)) > tokens:
+        words.pop()
+    return " ".join(words)

@@ -18,7 +18,7 @@ _TABLE_COLUMNS = ("avg", "min", "max", "p99", "p90", "p75")
 _CSV_COLUMNS = ("avg", "min", "max", "p99", "p95", "p90", "p75", "p50", "p25")
 
 
-def table_text(metrics: LlmMetrics, is_streaming: bool) -> str:
+def table_text(metrics: LlmMetrics, is_streaming: bool, title: str = "LLM Metrics") -> str:
     """For the terminal; without a line end."""
     rows = [["Statistic", *_TABLE_COLUMNS]]
     for name in _shown(metrics, is_streaming):
@@ -31,7 +31,7 @@ def table_text(metrics: LlmMetrics, is_streaming: bool) -> str:
     total = sum(widths) + 3 * len(widths) + 1
     return "\n".join(
         [
-            "LLM Metrics".center(total).rstrip(),
+            title.center(total).rstrip(),
             _rule("┏━", "━┳━", "━┓", "━", widths),
             head.replace("│", "┃"),
             _rule("┡━", "━╇━", "━┩", "━", widths),
@@ -39,6 +39,11 @@ def table_text(metrics: LlmMetrics, is_streaming: bool) -> str:
             _rule("└─", "─┴─", "─┘", "─", widths),
         ]
     )
+
+
+def table_title(options: LlmOptions) -> str:
+    """By what answers are."""
+    return "LLM Metrics" if options.has_tokens else f"{options.endpoint_type.title()} Metrics"
 
 
 def csv_text(metrics: LlmMetrics, is_streaming: bool) -> str:

@@ -28,9 +28,14 @@ from trireme.tools.perf.wire.grpc_headers import call_headers
 from trireme.tools.perf.wire.grpc_requests import GrpcInferForm
 
 _DEFAULT_ANSWER = 256
-_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
-_ASKED_FIRST = {"chat": "/v1/models", "completions": "/v1/models", "generate": "/v2/health/live"}
-"""Before the load, which waits for as long as an answer takes to write."""
+_PATHS = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "embeddings": "/v1/embeddings",
+    "rankings": "/v1/ranking",
+}
+_ASKED_FIRST = {"generate": "/v2/health/live"}
+"""Before the load, which waits for as long as an answer takes to write; OpenAI's endpoints have a list of models."""
 
 
 def load_options(options: LlmOptions) -> PerfOptions:
@@ -51,7 +56,7 @@ def prepare(options: LlmOptions, prompts: Sequence[Prompt]) -> PreparedLoad:
     """A load of these prompts, whose answers are kept; raises PerfError."""
     if options.endpoint_type == "kserve":
         return _prepare_tensors(options, prompts)
-    knock(load_options(options), _ASKED_FIRST[options.endpoint_type])
+    knock(load_options(options), _ASKED_FIRST.get(options.endpoint_type, "/v1/models"))
     bodies = [RequestContent((), (), payload=orjson.dumps(body_of(options, prompt))) for prompt in prompts]
     prepared = prepared_bodies(load_options(options), bodies, _path(options))
     return replace(prepared, recipe=replace(prepared.recipe, keeps_bodies=True))
@@ -59,6 +64,8 @@ def prepare(options: LlmOptions, prompts: Sequence[Prompt]) -> PreparedLoad:
 
 def body_of(options: LlmOptions, prompt: Prompt) -> dict[str, Any]:
     """The JSON body of one request."""
+    if not options.has_tokens:
+        return _body_of_texts(options, prompt)
     body: dict[str, Any]
     if options.endpoint_type == "generate":
         body = {"text_input": prompt.text}
@@ -79,6 +86,18 @@ def body_of(options: LlmOptions, prompt: Prompt) -> dict[str, Any]:
         if options.prompts.is_output_exact:
             body["min_tokens"] = prompt.max_tokens
     return {**body, **options.extra_inputs}
+
+
+def _body_of_texts(options: LlmOptions, prompt: Prompt) -> dict[str, Any]:
+    """Rankings are asked for in the form of NVIDIA's service, or of Hugging Face's text-embeddings-inference."""
+    if options.endpoint_type == "embeddings":
+        return {"model": options.model, "input": list(prompt.texts), **options.extra_inputs}
+    extra = dict(options.extra_inputs)
+    if extra.get("rankings") == "tei":
+        del extra["rankings"]
+        return {"query": prompt.text, "texts": list(prompt.texts), **extra}
+    passages = [{"text": text} for text in prompt.texts]
+    return {"query": {"text": prompt.text}, "passages": passages, "model": options.model, **extra}
 
 
 def input_data(options: LlmOptions, prompts: Sequence[Prompt], prepared: PreparedLoad) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from trireme.core.exit_codes import INTERRUPTED
 from trireme.tools.perf.errors import SUCCESS, PerfError
+from trireme.tools.perf.llm.datasets import make_dataset
 from trireme.tools.perf.llm.flags import make_parser, read_options
 from trireme.tools.perf.llm.metrics import at_once_note, compute
 from trireme.tools.perf.llm.options import LlmOptions
-from trireme.tools.perf.llm.pieces import read_answer
-from trireme.tools.perf.llm.prompts import fitting_length, make_prompts, words_note
-from trireme.tools.perf.llm.report import artifact_folder, table_text, write_files, write_inputs
+from trireme.tools.perf.llm.pieces import read_answer, read_numbers
+from trireme.tools.perf.llm.prompts import fitting_length, words_note
+from trireme.tools.perf.llm.report import artifact_folder, table_text, table_title, write_files, write_inputs
 from trireme.tools.perf.llm.requests import input_data, prepare
 from trireme.tools.perf.llm.tokens import token_counter
 from trireme.tools.perf.load.process import LoadProcess
@@ -42,7 +43,7 @@ def run(options: LlmOptions) -> int:
     counter = token_counter(options.tokenizer)
     if note := words_note(options.prompts, counter):
         print(note, file=sys.stderr)
-    prompts = make_prompts(options.prompts, counter)
+    prompts = make_dataset(options, counter)
     _make_folder(options)
     prepared = prepare(options, prompts)
     write_inputs(input_data(options, prompts, prepared), options)
@@ -59,13 +60,24 @@ def run(options: LlmOptions) -> int:
             records, state = load.take()
     finally:
         load.stop()
-    texts = [read_answer(detail, prepared.recipe.kind) for detail in records.details]
-    metrics = compute(texts, prompts, counter, is_streaming=options.is_streaming, goodput=options.goodput)
+    read = read_answer if options.has_tokens else read_numbers
+    texts = [read(detail, prepared.recipe.kind) for detail in records.details]
+    metrics = compute(
+        texts,
+        prompts,
+        counter,
+        is_streaming=options.is_streaming,
+        goodput=options.goodput,
+        has_tokens=options.has_tokens,
+    )
     if not metrics.totals and interruption.is_set:
         raise PerfError("Interrupted before a request was answered.", INTERRUPTED)
     if not metrics.totals:
-        raise PerfError(f"No answer with text came back{_because(state.error, options)}")
-    print(table_text(metrics, options.is_streaming))
+        what = "text" if options.has_tokens else options.endpoint_type
+        raise PerfError(f"No answer with {what} came back{_because(state.error, options)}")
+    if not options.has_tokens and (lost := sum(not text.times_ns for text in texts)):
+        print(f"{lost} of {len(texts)} answers had no {options.endpoint_type}, and do not count.", file=sys.stderr)
+    print(table_text(metrics, options.is_streaming, table_title(options)))
     if note := at_once_note(metrics):
         print(note, file=sys.stderr)
     _export(options, prepared, records.details, Window(records, 1, bounds_ns=_bounds(records.details)))

@@ -76,7 +76,12 @@ def test_the_endpoint_follows_the_kind_of_service() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--endpoint-type", "rankings"), "is not supported"),
+        (("--endpoint-type", "nvclip"), "is not supported"),
+        (("--endpoint-type", "embeddings", "--streaming"), "--streaming is not for --endpoint-type embeddings"),
+        (("--endpoint-type", "rankings", "--service-kind", "triton"), "does not belong to --service-kind triton"),
+        (("--endpoint-type", "chat", "-b", "2"), "--batch-size-text is of --endpoint-type embeddings and rankings"),
+        (("--endpoint-type", "embeddings", "-b", "0"), "Failed to parse --batch-size-text"),
+        (("--endpoint-type", "chat", "--input-file", "synthetic:prompts"), "valid file path"),
         (("--service-kind", "openai", "--endpoint-type", "kserve"), "does not belong to"),
         (("--concurrency", "1", "--request-rate", "1"), "exclude each other"),
         (("--goodput", "speed:3"), "--goodput knows"),
