@@ -8,25 +8,9 @@ from html import escape
 from trireme import __version__
 from trireme.tools.analyze.ranking import Ranked
 from trireme.tools.analyze.report.caution import cautions
-from trireme.tools.analyze.report.plots import Plot
 from trireme.tools.analyze.report.subject import Subject
 from trireme.tools.analyze.report.tables import Table, detail_table, number, summary_table
-
-_STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;color:#2b3440;margin:2rem auto;max-width:1120px;padding:0 1rem;background:#fff}
-h1{font-size:1.5rem;margin-bottom:.25rem}h1,p{overflow-wrap:anywhere}
-h2{font-size:1.15rem;margin:2rem 0 .5rem}h3{font-size:1rem;margin:0 0 .25rem}
-table{border-collapse:collapse;width:100%;font-size:.85rem;font-variant-numeric:tabular-nums}
-th,td{text-align:right;padding:.35rem .45rem;border-bottom:1px solid #e3e7ec}
-th:first-child,td:first-child{text-align:left;min-width:min(12rem,40vw);overflow-wrap:anywhere}
-tr.best td{background:#eaf4fb;font-weight:600}.table{overflow-x:auto}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:1.5rem}
-figure{margin:0;break-inside:avoid}svg{width:100%;height:auto}figcaption,.note{color:#5c6770;font-size:.85rem}
-.legend{margin:.25rem 0;font-size:.85rem}.legend span{display:inline-block;margin-right:1rem;overflow-wrap:anywhere}
-.legend i{display:inline-block;width:.7rem;height:.7rem;border-radius:50%;margin-right:.35rem}
-pre{background:#f4f6f8;padding:.75rem 1rem;overflow-x:auto;font-size:.85rem;border-radius:4px}
-details{margin:.5rem 0}summary{cursor:pointer}
-"""
+from trireme.tools.plots.page import Plot, figure, html_page
 
 
 def summary_page(subject: Subject, plots: Sequence[Plot], configs: Sequence[tuple[str, str]], advice: str) -> str:
@@ -37,7 +21,7 @@ def summary_page(subject: Subject, plots: Sequence[Plot], configs: Sequence[tupl
         f'<p class="verdict">{escape(verdict(subject))}</p>',
         *(f'<p class="note">{escape(sentence)}</p>' for sentence in cautions(subject)),
         _table(summary_table(subject), best),
-        f'<h2>Measured</h2><div class="plots">{"".join(map(_figure, plots))}</div>',
+        f'<h2>Measured</h2><div class="plots">{"".join(map(figure, plots))}</div>',
     ]
     if configs:
         parts.append("<h2>The configuration to use</h2>")
@@ -48,7 +32,7 @@ def summary_page(subject: Subject, plots: Sequence[Plot], configs: Sequence[tupl
         detail = detail_table(subject, one)
         parts.append(f"<details><summary>{escape(detail.title)}</summary>{_table(detail)}</details>")
     parts.append(f'<p class="note">{escape(_method(subject))}</p>')
-    return _page(f"Analysis of {subject.title}", parts)
+    return html_page(f"Analysis of {subject.title}", parts)
 
 
 def detailed_page(subject: Subject, one: Ranked, plots: Sequence[Plot], config: str) -> str:
@@ -57,10 +41,10 @@ def detailed_page(subject: Subject, one: Ranked, plots: Sequence[Plot], config: 
     parts = [
         f"<h1>{escape(table.title)}</h1>",
         _table(table),
-        f'<div class="plots">{"".join(map(_figure, plots))}</div>',
+        f'<div class="plots">{"".join(map(figure, plots))}</div>',
         f"<h2>Its configuration</h2><pre>{escape(config)}</pre>",
     ]
-    return _page(f"Details of {table.title}", parts)
+    return html_page(f"Details of {table.title}", parts)
 
 
 def verdict(subject: Subject) -> str:
@@ -134,16 +118,3 @@ def _table(table: Table, marked: str | None = None) -> str:
 def _cell(text: str) -> str:
     """With places to break at: between what several models have, and the words of a name."""
     return f"<td>{escape(text).replace(',', ',<wbr>').replace('_', '_<wbr>')}</td>"
-
-
-def _figure(plot: Plot) -> str:
-    note = f"<figcaption>{escape(plot.note)}</figcaption>" if plot.note else ""
-    return f'<figure id="{plot.name}"><h3>{escape(plot.title)}</h3>{plot.svg}{note}</figure>'
-
-
-def _page(title: str, parts: Sequence[str]) -> str:
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
-        f"<body>{''.join(parts)}</body></html>\n"
-    )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trireme.tools.analyze.metrics import MACHINE_RAM
 from trireme.tools.analyze.ranking import Ranked
 from trireme.tools.analyze.report.subject import Subject
-from trireme.tools.analyze.report.svg import COLOURS, BarGroup, Series, bar_plot, line_plot
 from trireme.tools.analyze.trial import BatchTime, Measured, Result
+from trireme.tools.plots.frame import COLOURS
+from trireme.tools.plots.page import Plot
+from trireme.tools.plots.svg import BarGroup, Series, bar_plot, line_plot
 
 _STAGES = {
     "client and network": "",
@@ -21,16 +23,6 @@ _STAGES = {
 _STAGE_COLOURS = dict(zip(_STAGES, (COLOURS[7], COLOURS[1], COLOURS[6], COLOURS[0], COLOURS[2]), strict=True))
 _TOKEN_STAGES = {"first token": "time_to_first_token_avg", "rest of the answer": ""}
 _TOKEN_COLOURS = {"first token": COLOURS[1], "rest of the answer": COLOURS[0]}
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """One picture, with the name of its file."""
-
-    name: str
-    title: str
-    svg: str
-    note: str = ""
 
 
 def make_plots(subject: Subject) -> list[Plot]:

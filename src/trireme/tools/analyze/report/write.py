@@ -15,9 +15,10 @@ from trireme.tools.analyze.report.caution import cautions
 from trireme.tools.analyze.report.csv_files import result_tables, write_csv_files
 from trireme.tools.analyze.report.page import detailed_page, summary_page, verdict
 from trireme.tools.analyze.report.pdf import find_browser, print_pdf
-from trireme.tools.analyze.report.plots import Plot, make_plots
+from trireme.tools.analyze.report.plots import make_plots
 from trireme.tools.analyze.report.subject import Subject
 from trireme.tools.analyze.report.tables import summary_table, top_table
+from trireme.tools.plots.page import Plot
 
 _SVG_NAMES = '<svg xmlns="http://www.w3.org/2000/svg" '
 

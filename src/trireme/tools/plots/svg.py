@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5195", "#b58900", "#56b4e9", "#5c6770")
-"""Told apart also by those who do not see all colours; the last one for what is beside the point."""
-_WIDTH, _HEIGHT = 640, 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 32, 16, 48
-"""With room for half of the last number of an axis on the right."""
-_INK, _FAINT = "#2b3440", "#d8dde3"
-_TICKS = 6
+from trireme.tools.plots.frame import (
+    BOTTOM,
+    COLOURS,
+    FAINT,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Frame,
+    document,
+    legend,
+    middle_text,
+    round_up,
+    short,
+    ticks,
+)
+
 _LETTER, _LINE = 7, 15
 """Room for a letter, which nearly all of them need less of, and for a line of text."""
 _LONGEST_LABEL = 34
@@ -46,21 +56,21 @@ def line_plot(
 ) -> str:
     """Lines and marks; `limits` are upright lines with a text."""
     points = [point for one in series for point in one.points]
-    x_top = _round_up(max([x for x, _ in points] + [value for value, _ in limits], default=1.0))
-    y_top = _round_up(max([y for _, y in points], default=1.0))
-    frame = _Frame(x_top, y_top)
+    x_top = round_up(max([x for x, _ in points] + [value for value, _ in limits], default=1.0))
+    y_top = round_up(max([y for _, y in points], default=1.0))
+    frame = Frame(x_top, y_top)
     parts = [frame.axes(x_label, y_label)]
     for value, text in limits:
         x = frame.x(value)
-        has_room = x - 4 - _LETTER * len(text) >= _LEFT
+        has_room = x - 4 - _LETTER * len(text) >= LEFT
         parts.append(
-            f'<line class="limit" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_HEIGHT - _BOTTOM}" stroke="#b00020" '
-            f'stroke-dasharray="3 3"/><text x="{x - 4 if has_room else x + 4:.1f}" y="{_TOP + 12}" '
+            f'<line class="limit" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="#b00020" '
+            f'stroke-dasharray="3 3"/><text x="{x - 4 if has_room else x + 4:.1f}" y="{TOP + 12}" '
             f'text-anchor="{"end" if has_room else "start"}" fill="#b00020">{escape(text)}</text>'
         )
     parts += [_line(frame, one) for one in series]
     names = {one.name: one.colour for one in series if one.has_marks}
-    return _document(title, parts) + _legend(names)
+    return document(title, parts) + legend(names)
 
 
 def bar_plot(title: str, x_label: str, groups: Sequence[BarGroup], colours: dict[str, str], is_stacked: bool) -> str:
@@ -71,10 +81,10 @@ def bar_plot(title: str, x_label: str, groups: Sequence[BarGroup], colours: dict
     widest = max(
         (sum(group.values.values()) if is_stacked else max(group.values.values(), default=0)) for group in groups
     )
-    top = _round_up(widest or 1.0)
-    scale = (_WIDTH - left - _RIGHT) / top
+    top = round_up(widest or 1.0)
+    scale = (WIDTH - left - RIGHT) / top
     parts: list[str] = []
-    y = float(_TOP)
+    y = float(TOP)
     for group, lines in zip(groups, labels, strict=True):
         rows = [list(group.values)] if is_stacked else [[name] for name in colours if name in group.values]
         height = max(len(rows) * row_height, len(lines) * _LINE)
@@ -85,12 +95,12 @@ def bar_plot(title: str, x_label: str, groups: Sequence[BarGroup], colours: dict
             bar_y += row_height
         y += height + gap
     floor = y
-    for value in _ticks(top):
+    for value in ticks(top):
         x = left + value * scale
-        parts.insert(0, f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{floor:.1f}" stroke="{_FAINT}"/>')
-        parts.append(_middle_text(x, floor + 16, _short(value)))
-    parts.append(_middle_text((left + _WIDTH - _RIGHT) / 2, floor + _BOTTOM - 8, x_label))
-    return _document(title, parts, floor + _BOTTOM) + _legend(colours)
+        parts.insert(0, f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{floor:.1f}" stroke="{FAINT}"/>')
+        parts.append(middle_text(x, floor + 16, short(value)))
+    parts.append(middle_text((left + WIDTH - RIGHT) / 2, floor + BOTTOM - 8, x_label))
+    return document(title, parts, floor + BOTTOM) + legend(colours)
 
 
 def _bars(
@@ -101,7 +111,7 @@ def _bars(
     found = []
     for name in names:
         width = group.values[name] * scale
-        told = f"{group.label}, {name}: {_short(group.values[name])}"
+        told = f"{group.label}, {name}: {short(group.values[name])}"
         found.append(
             f'<rect class="mark" x="{x:.1f}" y="{y + 3:.1f}" width="{max(width, 0):.1f}" '
             f'height="{row_height - 6}" fill="{colours[name]}"><title>{escape(told)}</title></rect>'
@@ -128,41 +138,7 @@ def _lines_of(label: str) -> list[str]:
     return [name if len(name) <= _LONGEST_LABEL else f"{name[: kept - 1]}…{name[-kept:]}" for name in names]
 
 
-class _Frame:
-    """From values to places."""
-
-    def __init__(self, x_top: float, y_top: float) -> None:
-        self._x_top, self._y_top = x_top, y_top
-
-    def x(self, value: float) -> float:
-        return _LEFT + value / self._x_top * (_WIDTH - _LEFT - _RIGHT)
-
-    def y(self, value: float) -> float:
-        return _HEIGHT - _BOTTOM - value / self._y_top * (_HEIGHT - _TOP - _BOTTOM)
-
-    def axes(self, x_label: str, y_label: str) -> str:
-        parts = []
-        for value in _ticks(self._x_top):
-            x = self.x(value)
-            parts.append(
-                f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_HEIGHT - _BOTTOM}" stroke="{_FAINT}"/>'
-                f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{_short(value)}</text>'
-            )
-        for value in _ticks(self._y_top):
-            y = self.y(value)
-            parts.append(
-                f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - _RIGHT}" y2="{y:.1f}" stroke="{_FAINT}"/>'
-                f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>'
-            )
-        middle = (_HEIGHT - _BOTTOM + _TOP) / 2
-        parts.append(
-            _middle_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, x_label)
-            + f'<text transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
-        )
-        return "".join(parts)
-
-
-def _line(frame: _Frame, one: Series) -> str:
+def _line(frame: Frame, one: Series) -> str:
     places = [(frame.x(x), frame.y(y)) for x, y in one.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dashes = ' stroke-dasharray="5 4" opacity="0.6"' if one.is_dashed else ""
@@ -175,46 +151,3 @@ def _line(frame: _Frame, one: Series) -> str:
                 f"<title>{escape(told)}</title></circle>"
             )
     return "".join(parts)
-
-
-def _middle_text(x: float, y: float, text: str) -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="middle">{escape(text)}</text>'
-
-
-def _document(title: str, parts: Sequence[str], height: float = _HEIGHT) -> str:
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}" '
-        f'font-family="system-ui, sans-serif" font-size="12" fill="{_INK}">{"".join(parts)}</svg>'
-    )
-
-
-def _legend(colours: dict[str, str]) -> str:
-    entries = "".join(
-        f'<span><i style="background:{colour}"></i>{escape(name)}</span>' for name, colour in colours.items()
-    )
-    return f'<p class="legend">{entries}</p>'
-
-
-def _round_up(value: float) -> float:
-    """The next number that can be divided into round steps."""
-    if value <= 0 or not math.isfinite(value):
-        return 1.0
-    step = _step(value)
-    return math.ceil(value / step - 1e-9) * step
-
-
-def _step(top: float) -> float:
-    rough = top / _TICKS
-    size = 10.0 ** math.floor(math.log10(rough))
-    return next((factor * size for factor in (1.0, 2.0, 2.5, 5.0) if factor * size >= rough), 10 * size)
-
-
-def _ticks(top: float) -> list[float]:
-    step = _step(top)
-    return [number * step for number in range(int(top / step + 1e-9) + 1)]
-
-
-def _short(value: float) -> str:
-    if value >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

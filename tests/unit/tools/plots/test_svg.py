@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from trireme.tools.analyze.report.svg import BarGroup, Series, bar_plot, line_plot
+from trireme.tools.plots.svg import BarGroup, Series, bar_plot, line_plot
 
 
 def parsed(svg: str) -> ElementTree.Element:

@@ -1,0 +1,1 @@
+"""Plots as text: what reports of measurements draw."""
