@@ -104,6 +104,27 @@ def signalled(scribe: RunningServer, folder: Path, number: int, shown_first: str
     return process.returncode, output, shown
 
 
+def test_plots_are_pages_with_a_mark_for_every_request(scribe: RunningServer, tmp_path: Path) -> None:
+    place = f"127.0.0.1:{scribe.ports['http']}"
+    words = ["-m", "scribe", "--endpoint-type", "chat", "-u", place, "--streaming", "--isl", "8", "--osl", "4"]
+    words += ["--request-count", "5", "--artifact-dir", "out", "--generate-plots"]
+    command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "has no effect" not in run.stderr
+    pages = {path.stem: path.read_text() for path in (tmp_path / "out/scribe-chat-concurrency1/plots").iterdir()}
+    assert sorted(pages) == [
+        "distribution_of_input_sequence_lengths_to_output_sequence_lengths",
+        "request_latency",
+        "time_to_first_token",
+        "time_to_first_token_vs_input_sequence_lengths",
+        "token-to-token_latency_vs_output_token_position",
+    ]
+    for name in ("request_latency", "time_to_first_token", "time_to_first_token_vs_input_sequence_lengths"):
+        assert pages[name].count('<circle class="mark"') == 5
+        assert f"Wrote out/scribe-chat-concurrency1/plots/{name}.html\n" in run.stdout
+
+
 def test_answers_in_one_piece_have_no_first_token(scribe: RunningServer, tmp_path: Path) -> None:
     place = f"127.0.0.1:{scribe.ports['http']}"
     words = ["-m", "scribe", "--endpoint-type", "chat", "-u", place, "--isl", "8", "--osl", "4", "--request-count", "3"]

@@ -16,26 +16,27 @@ _TICKS = 6
 
 
 class Frame:
-    """From values to places."""
+    """From values to places; the axes reach from their first number to their last."""
 
-    def __init__(self, x_top: float, y_top: float) -> None:
-        self._x_top, self._y_top = x_top, y_top
+    def __init__(self, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> None:
+        self._x_ticks, self._y_ticks = x_ticks, y_ticks
 
     def x(self, value: float) -> float:
-        return LEFT + value / self._x_top * (WIDTH - LEFT - RIGHT)
+        return LEFT + _share(value, self._x_ticks) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - value / self._y_top * (HEIGHT - TOP - BOTTOM)
+        return HEIGHT - BOTTOM - _share(value, self._y_ticks) * (HEIGHT - TOP - BOTTOM)
 
     def axes(self, x_label: str, y_label: str) -> str:
+        """Without a label of its own the upright axis has no numbers, either."""
         parts = []
-        for value in ticks(self._x_top):
+        for value in self._x_ticks:
             x = self.x(value)
             parts.append(
                 f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="{FAINT}"/>'
                 f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{short(value)}</text>'
             )
-        for value in ticks(self._y_top):
+        for value in self._y_ticks if y_label else ():
             y = self.y(value)
             parts.append(
                 f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="{FAINT}"/>'
@@ -47,6 +48,10 @@ class Frame:
             + f'<text transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
         )
         return "".join(parts)
+
+
+def _share(value: float, of: Sequence[float]) -> float:
+    return (value - of[0]) / (of[-1] - of[0])
 
 
 def middle_text(x: float, y: float, text: str) -> str:
@@ -84,6 +89,15 @@ def _step(top: float) -> float:
 def ticks(top: float) -> list[float]:
     step = _step(top)
     return [number * step for number in range(int(top / step + 1e-9) + 1)]
+
+
+def edges(values: Sequence[float]) -> list[float]:
+    """Round whole numbers from below the least value to above the most, at least two."""
+    least, most = min(values), max(values)
+    step = max(_step(max(most - least, 1.0)), 1.0)
+    low = math.floor(least / step + 1e-9) * step
+    count = max(1, math.ceil((most - low) / step - 1e-9))
+    return [low + number * step for number in range(count + 1)]
 
 
 def short(value: float) -> str:

@@ -40,6 +40,8 @@ class Series:
     """What a pointer over a mark shows."""
     colour: str = COLOURS[0]
     has_marks: bool = True
+    is_joined: bool = True
+    """By a line, from each point to the next."""
     is_dashed: bool = False
 
 
@@ -58,7 +60,7 @@ def line_plot(
     points = [point for one in series for point in one.points]
     x_top = round_up(max([x for x, _ in points] + [value for value, _ in limits], default=1.0))
     y_top = round_up(max([y for _, y in points], default=1.0))
-    frame = Frame(x_top, y_top)
+    frame = Frame(ticks(x_top), ticks(y_top))
     parts = [frame.axes(x_label, y_label)]
     for value, text in limits:
         x = frame.x(value)
@@ -69,8 +71,8 @@ def line_plot(
             f'text-anchor="{"end" if has_room else "start"}" fill="#b00020">{escape(text)}</text>'
         )
     parts += [_line(frame, one) for one in series]
-    names = {one.name: one.colour for one in series if one.has_marks}
-    return document(title, parts) + legend(names)
+    names = {one.name: one.colour for one in series if one.has_marks and one.name}
+    return document(title, parts) + (legend(names) if names else "")
 
 
 def bar_plot(title: str, x_label: str, groups: Sequence[BarGroup], colours: dict[str, str], is_stacked: bool) -> str:
@@ -142,7 +144,9 @@ def _line(frame: Frame, one: Series) -> str:
     places = [(frame.x(x), frame.y(y)) for x, y in one.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dashes = ' stroke-dasharray="5 4" opacity="0.6"' if one.is_dashed else ""
-    parts = [f'<polyline points="{path}" fill="none" stroke="{one.colour}" stroke-width="2"{dashes}/>']
+    parts = []
+    if one.is_joined:
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{one.colour}" stroke-width="2"{dashes}/>')
     if one.has_marks:
         for number, (x, y) in enumerate(places):
             told = one.titles[number] if number < len(one.titles) else one.name

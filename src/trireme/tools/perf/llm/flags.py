@@ -30,7 +30,6 @@ _WITHOUT_EFFECT: dict[str, tuple[tuple[str, ...], str]] = {
         "as many requests are measured as --request-count says, however long that takes",
     ),
     "--stability-percentage": (("-s",), "as many requests are measured as --request-count says"),
-    "--generate-plots": ((), "no plots are made; the files have every request"),
     "--tokenizer-revision": ((), "the newest in the cache is taken"),
     "--tokenizer-trust-remote-code": ((), "no code of a model is run"),
     "--verbose": (("-v",), "the files have every request"),
@@ -91,6 +90,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add = parser.add_argument_group("results").add_argument
     add("--artifact-dir", default="artifacts", metavar="FOLDER", help="for the files (default: artifacts)")
     add("--profile-export-file", default="profile_export.json", metavar="NAME", help="beginning of their names")
+    add("--generate-plots", action="store_true", help="pages with plots, below the folder")
     add("--progress", action=argparse.BooleanOptionalAction, help="whether to show how the run stands, on stderr")
     add = parser.add_argument_group("of the original, without effect").add_argument
     for flag, (names, _) in _WITHOUT_EFFECT.items():
@@ -139,6 +139,7 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
         extra_inputs=_extra_inputs(given.extra_inputs),
         goodput=_goodput(given.goodput, given.streaming),
         artifact_folder=given.artifact_dir,
+        makes_plots=given.generate_plots,
         export_name=Path(given.profile_export_file).name,
         prompts=_prompts(given, endpoint_type),
         shows_progress=given.progress,

@@ -53,6 +53,7 @@ class LlmOptions:
     extra_inputs: dict[str, Any] = field(default_factory=dict)
     goodput: dict[str, float] = field(default_factory=dict)
     artifact_folder: str | None = None
+    makes_plots: bool = False
     export_name: str = "profile_export.json"
     prompts: PromptOptions = PromptOptions()
     notes: tuple[str, ...] = ()

@@ -82,16 +82,17 @@ def write_files(metrics: LlmMetrics, options: LlmOptions) -> list[Path]:
         folder / f"{stem}_genai_perf.json": orjson.dumps(json_document(metrics, options), option=orjson.OPT_INDENT_2),
     }
     for path, content in files.items():
-        _write(path, content)
+        write_file(path, content)
     return list(files)
 
 
 def write_inputs(inputs: dict[str, Any], options: LlmOptions) -> None:
     """Writes what is sent into the folder for artifacts; raises PerfError."""
-    _write(artifact_folder(options) / "inputs.json", orjson.dumps(inputs, option=orjson.OPT_INDENT_2))
+    write_file(artifact_folder(options) / "inputs.json", orjson.dumps(inputs, option=orjson.OPT_INDENT_2))
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes) -> None:
+    """With the folders above it; raises PerfError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

@@ -14,6 +14,7 @@ from trireme.tools.perf.llm.flags import make_parser, read_options
 from trireme.tools.perf.llm.metrics import at_once_note, compute
 from trireme.tools.perf.llm.options import LlmOptions
 from trireme.tools.perf.llm.pieces import read_answer, read_numbers
+from trireme.tools.perf.llm.plots import make_plots, write_plots
 from trireme.tools.perf.llm.prompts import fitting_length, words_note
 from trireme.tools.perf.llm.report import artifact_folder, table_text, table_title, write_files, write_inputs
 from trireme.tools.perf.llm.requests import input_data, prepare
@@ -81,7 +82,10 @@ def run(options: LlmOptions) -> int:
     if note := at_once_note(metrics):
         print(note, file=sys.stderr)
     _export(options, prepared, records.details, Window(records, 1, bounds_ns=_bounds(records.details)))
-    for path in write_files(metrics, options):
+    paths = write_files(metrics, options)
+    if options.makes_plots:
+        paths += write_plots(make_plots(metrics, texts), options)
+    for path in paths:
         print(f"Wrote {path}")
     if state.error is not None:
         raise PerfError(f"A request failed, and ended the run: {state.error}")
