@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -74,6 +75,7 @@ class Visit:
         "_request_count",
         "_sent_bytes",
         "_time_s",
+        "look_again",
         "model",
         "peer",
         "status",
@@ -86,6 +88,8 @@ class Visit:
         self.peer = peer
         self.usage = usage
         """Of the key; None where no keys are asked for, or none was accepted."""
+        self.look_again: Callable[[], None] | None = None
+        """Of a visit that may last longer than its key: raises AccessError where that does not open this any more."""
         self.model = door.model
         self.status = 0
         self._door = door
@@ -119,6 +123,12 @@ class Visit:
             self.usage.begin_request(monotonic_ns())
             self._in_flight += 1
         self._request_count += 1
+
+    def begin_message(self) -> None:
+        """One request of a stream; raises AccessError as well where the key was removed meanwhile."""
+        if self.look_again is not None:
+            self.look_again()
+        self.begin_request()
 
     def end_request(self) -> None:
         """One of them is answered, and others go on."""

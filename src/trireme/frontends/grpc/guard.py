@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from trireme.access.gate import Gate
@@ -74,6 +75,8 @@ class _Entrance:
             self._gate.check(self._door, visit)
             if not self._method.counts_messages:
                 visit.begin_request()
+            elif self._gate.keys is not None:
+                visit.look_again = partial(self._look_again, connection.peer)
         except AccessError as error:
             visit.status = status_of(error)
             visit.end()
@@ -83,6 +86,9 @@ class _Entrance:
         if call is not None:
             call.visit = visit
         return call
+
+    def _look_again(self, peer: str) -> None:
+        self._gate.check(self._door, self._gate.arrive(self._door, peer, self._credential))
 
 
 def refusal_block(error: AccessError) -> bytes:

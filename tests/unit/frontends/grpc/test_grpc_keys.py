@@ -131,6 +131,29 @@ def test_every_message_of_a_stream_is_a_request_and_refused_in_the_stream(
     assert [(record.request_count, record.model, record.status) for record in records] == [(3, "ident", grpc.OK)]
 
 
+def test_a_stream_that_outlives_its_key_is_told_so_at_its_next_request(guarded: Any, tools: Any, gate: Gate) -> None:
+    method = f"{tools.SERVICE}ModelStreamInfer"
+    stream_id = guarded.call(method, tools.infer_request(), metadata=bearer("infer"), is_ended=False)
+    assert gate.keys is not None
+    gate.keys.replace([key("later", "inference")])
+    for _ in range(2):
+        guarded.connection.data_received(guarded.message(stream_id, tools.infer_request("held")))
+    gate.keys.replace([key("infer", "health")])
+    guarded.connection.data_received(guarded.message(stream_id, tools.infer_request("held")))
+    gate.keys.replace([key("infer", "inference")])
+    guarded.connection.data_received(guarded.message(stream_id, tools.infer_request()))
+    _, body = guarded.answers_of(stream_id)
+    answers = [service_pb2.ModelStreamInferResponse.FromString(message) for message in tools.split_messages(body)]
+    assert [answer.error_message[:51] for answer in answers] == [
+        "",
+        "a valid API key is needed: send it as 'Authorization"[:51],
+        "a valid API key is needed: send it as 'Authorization"[:51],
+        "the key 'infer' is not allowed to use 'inference' ("[:51],
+        "",
+    ]
+    assert guarded.server.inference.held == []
+
+
 def test_a_stream_without_a_key_is_refused_at_once(guarded: Any, tools: Any) -> None:
     stream_id = guarded.call(f"{tools.SERVICE}ModelStreamInfer", tools.infer_request(), is_ended=False)
     assert status(guarded, stream_id) == grpc.UNAUTHENTICATED

@@ -73,7 +73,7 @@ class StreamedRequest:
         call.ordered.append(self)
         try:
             if call.visit is not None:
-                call.visit.begin_request()
+                call.visit.begin_message()
                 self.is_counted = True
             decoded = call.context.decoder.decode(message)
         except LongRequestError:
