@@ -93,12 +93,14 @@ class EngineCore:
         keys: BlockKeys | None = None,
         sequence_id: int | None = None,
         adapter: PlacedAdapter | None = None,
+        request_id: int | None = None,
     ) -> int:
         """Lets a prompt be continued; the listener is called in the engine's thread. Returns the id for `cancel`.
 
         A beam search has a listener for each of the best beams, which hear of them in the end. `sequence_id` is one
         that `new_id` gave, for who has to know it before the first token may come; `keys` are what `keys_of` gave for
-        the prompt and the adapter's salt. Raises SamplingError where the prompt can never be continued,
+        the prompt and the adapter's salt; `request_id` is what several sequences of one request have in common, which
+        share what room there is with other requests. Raises SamplingError where the prompt can never be continued,
         EngineBusyError where too many wait, EngineClosedError after the end.
         """
         if self._closing:
@@ -113,6 +115,7 @@ class EngineCore:
             end_ids=end_ids,
             keys=keys,
             adapter=adapter,
+            request_id=request_id,
         )
         self._send_in(sequence, BeamGroup(sequence, listeners) if params.beams else None)
         return sequence.sequence_id

@@ -46,6 +46,7 @@ class Intake:
         end_ids: Iterable[int],
         keys: BlockKeys | None,
         adapter: PlacedAdapter | None = None,
+        request_id: int | None = None,
     ) -> Sequence:
         """A sequence that has the tokens for itself; raises SamplingError where the prompt can never be continued."""
         numbers = self._checked(tokens, params)
@@ -69,6 +70,7 @@ class Intake:
             end_ids=frozenset(params.stop_ids) | self._known_ends(params, end_ids),
             arrival=now,
             adapter=adapter,
+            request_id=request_id,
             grammar=None if params.grammar is None else params.grammar.start(),
         )
 

@@ -49,7 +49,7 @@ class SequenceTimes:
     accepted: int = 0
     """How many of those guesses were right."""
     preemptions: int = 0
-    """How often others needed its blocks, so that it was computed again."""
+    """How often others needed its blocks or its place, so that it was computed again."""
 
 
 class SequenceOutput(NamedTuple):
@@ -102,14 +102,18 @@ class Sequence:
     """What is added to the model's matrices for it."""
     grammar: GrammarState | None = None
     """Its own state, which stays as it is where others need its blocks meanwhile: its tokens stay too."""
+    request_id: int | None = None
+    """What all answers of one request have in common; None: it is the only one."""
 
     blocks: list[int] = field(default_factory=list)
     slot: int = -1
     """Its row in the executor's tables; -1 while it waits."""
     admissions: int = 0
     """How often it was let in, or has gone on from another beam: what was computed for it before is of no use."""
+    size_at_admission: int = 0
+    """How many tokens it had when it was let in."""
     preemptions: int = 0
-    """How often others needed its blocks."""
+    """How often others needed its blocks, or its place."""
     computed: int = 0
     """Tokens whose keys and values are in the cache once the steps under way are done."""
     pending: int = 0

@@ -7,7 +7,6 @@ away; its blocks can be given to others at once, because steps run one after ano
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
@@ -17,9 +16,8 @@ from trireme.llm.block_pool import BlockPool
 from trireme.llm.prefix_cache import find_prefix
 from trireme.llm.request import FinishReason, Sequence
 from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
-
-_MOST_ENDED = 64
-"""So many that have ended while they waited are kept in any case, before they are looked for."""
+from trireme.llm.turns.giving_way import one_of_most, who_gives_way
+from trireme.llm.turns.waiting_line import WaitingLine
 
 
 @dataclass(slots=True)
@@ -50,9 +48,7 @@ class Scheduler:
         self.limits = limits
         self.pool = BlockPool(limits.block_count)
         self.stats = SchedulerStats()
-        self._waiting: list[tuple[int, int, Sequence]] = []
-        """A heap; those that have ended meanwhile are dropped when they come up."""
-        self._waiting_count = 0
+        self._line = WaitingLine()
         self._running: list[Sequence] = []
         self._free_slots = list(range(limits.max_sequences - 1, -1, -1))
         self._moved: list[Sequence] = []
@@ -64,11 +60,11 @@ class Scheduler:
 
     @property
     def waiting_count(self) -> int:
-        return self._waiting_count
+        return len(self._line)
 
     @property
     def has_work(self) -> bool:
-        return bool(self._waiting_count or self._running)
+        return bool(self._line or self._running)
 
     @property
     def running(self) -> Items[Sequence]:
@@ -78,12 +74,12 @@ class Scheduler:
     def sequences(self) -> Iterator[Sequence]:
         """Those that wait and those that run."""
         yield from self._running
-        yield from (sequence for _, _, sequence in self._waiting if not sequence.is_finished)
+        yield from self._line
 
     def add(self, sequence: Sequence) -> None:
         """Lets a new sequence wait for its turn."""
         self._lengthen(sequence)
-        self._let_wait(sequence)
+        self._line.add(sequence)
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """Ends a sequence wherever it is; its blocks are free at once."""
@@ -94,16 +90,15 @@ class Scheduler:
         if sequence.slot >= 0:
             self._take_out(sequence)
         else:
-            self._waiting_count -= 1
-            if len(self._waiting) > 2 * self._waiting_count + _MOST_ENDED:
-                self._waiting = [entry for entry in self._waiting if not entry[2].is_finished]
-                heapq.heapify(self._waiting)
+            self._line.remove(sequence)
 
     def schedule(self) -> StepPlan | None:
         """The next step; None where nothing can run now."""
         opened = _OpenPlan(self.limits.max_step_tokens)
         opened.joined += [one for one in self._moved if one.slot >= 0]
         self._moved.clear()
+        if self._line and self._line.has_several:
+            self._make_way()
         self._plan_running(opened)
         if not opened.has_preempted:
             self._plan_waiting(opened)
@@ -113,6 +108,18 @@ class Scheduler:
         joined = tuple(one for one in opened.joined if one.slot >= 0)  # some may have been thrown out again
         return StepPlan(tuple(opened.chunks), self.limits.max_step_tokens - opened.budget, joined)
 
+    def _make_way(self) -> None:
+        """Lets one of a request of which several run wait again, where nothing runs of another for want of room."""
+        newcomer = self._line.first_by_share()
+        if newcomer is None or self._line.running_of_request(newcomer):
+            return
+        if self._free_slots and self._room_for(newcomer, self.limits.max_step_tokens):
+            return
+        victim = who_gives_way(newcomer, self._running, self._line)
+        if victim is not None:
+            self._preempt(victim)
+            self._line.is_turn_of_share = True
+
     def _plan_running(self, opened: _OpenPlan) -> None:
         index = 0
         while index < len(self._running) and opened.budget > 0:
@@ -121,7 +128,7 @@ class Scheduler:
                 index += 1
                 continue
             count = min(sequence.size - sequence.computed, opened.budget)
-            if self._has_blocks(sequence, sequence.computed + count) or self._grow(sequence, count, opened):
+            if self._has_blocks(sequence, sequence.computed + count) or self._grow(index, count, opened):
                 behind = len(self._running) - index - 1
                 drafts = self._fitting_drafts(sequence, count, opened.budget - behind) if sequence.drafts else ()
                 self._append(opened, sequence, count, drafts)
@@ -172,12 +179,13 @@ class Scheduler:
         """Whether a sequence that goes on alone has the blocks for so many tokens."""
         return not sequence.peers and len(sequence.blocks) * self.limits.block_size >= token_count
 
-    def _grow(self, sequence: Sequence, count: int, opened: _OpenPlan) -> bool:
-        """Gets blocks for so many more tokens; the last that run give up theirs, in the end the sequence itself.
+    def _grow(self, index: int, count: int, opened: _OpenPlan) -> bool:
+        """Gets blocks for so many more tokens of one that runs; others behind it give up theirs, in the end itself.
 
         Beams get those of all of them with the first that is planned, so that none of them is planned when they go: for
         the tokens they have, as what is under way of one that is planned already belongs to the next step.
         """
+        sequence = self._running[index]
         wanted = [(one, len(one.tokens)) for one in sequence.peers if not one.is_parked]
         wanted = wanted or [(sequence, sequence.computed + count)]
         for one, size in wanted:
@@ -187,7 +195,7 @@ class Scheduler:
                 if blocks is not None:
                     one.blocks += blocks
                     break
-                victim = self._running[-1]  # not planned yet: plans are made from the first on
+                victim = one_of_most(self._running[index:], self._line)  # not planned yet
                 self._preempt(victim)
                 opened.has_preempted = True
                 if victim in together(sequence):
@@ -206,47 +214,47 @@ class Scheduler:
         for one in together(sequence):
             one.computed = 0
             one.remembered = 0
-        self._let_wait(together(sequence)[0])
-
-    def _let_wait(self, sequence: Sequence) -> None:
-        heapq.heappush(self._waiting, (sequence.priority, sequence.sequence_id, sequence))
-        self._waiting_count += 1
+        self._line.add(together(sequence)[0])
 
     def _plan_waiting(self, opened: _OpenPlan) -> None:
         held_back = []
-        while self._waiting and opened.budget > 0 and self._free_slots:
-            entry = heapq.heappop(self._waiting)
-            sequence = entry[2]
-            if sequence.is_finished:
-                continue
+        while opened.budget > 0 and self._free_slots and (sequence := self._line.first()) is not None:
             if any(one.pending for one in together(sequence)):  # preempted on its way: that has to be known first
-                held_back.append(entry)
-                continue
-            if not self._admit(sequence, opened):
-                held_back.append(entry)
+                self._line.remove(sequence)
+                held_back.append(sequence)
+            elif not self._admit(sequence, opened):
                 break
-            self._waiting_count -= 1
-        for entry in held_back:
-            heapq.heappush(self._waiting, entry)
+        for sequence in held_back:
+            self._line.add(sequence)
 
-    def _admit(self, sequence: Sequence, opened: _OpenPlan) -> bool:
+    def _room_for(self, sequence: Sequence, budget: int) -> tuple[list[int], int] | None:
+        """The known blocks of one that waits, and how many of its tokens the next step computes; None: no room."""
         size, found = len(sequence.tokens), self._known_blocks(sequence)
         start = len(found) * self.limits.block_size
-        count = min(size - start, opened.budget)
-        free_found = self.pool.count_free(found)
+        count = min(size - start, budget)
         fresh = self._blocks_for(start + count) - len(found)
-        wanted = fresh + free_found + self._ends_of_beams(sequence)
-        if wanted > self.pool.free_count or not self._leaves_room(sequence, wanted):
+        wanted = fresh + self.pool.count_free(found) + self._ends_of_beams(sequence)
+        if wanted > self.pool.free_count or not self._leaves_room(wanted):
+            return None
+        return found, count
+
+    def _admit(self, sequence: Sequence, opened: _OpenPlan) -> bool:
+        room = self._room_for(sequence, opened.budget)
+        if room is None or len(sequence.peers) > len(self._free_slots):
             return False
-        if len(sequence.peers) > len(self._free_slots):
-            return False
+        (found, count), size = room, len(sequence.tokens)
+        start = len(found) * self.limits.block_size
         self.pool.hold(found)
-        sequence.blocks = found + (self.pool.allocate(fresh) or [])
+        sequence.blocks = found + (self.pool.allocate(self._blocks_for(start + count) - len(found)) or [])
         sequence.computed = start
         sequence.remembered = len(found)
+        self._line.remove(sequence)
+        self._line.note_start(sequence)
+        self._line.is_turn_of_share = not self._line.is_turn_of_share
         for one in together(sequence):
             one.slot = self._free_slots.pop()
             one.admissions += 1
+            one.size_at_admission = size
             one.is_parked = one is not sequence
             self._running.append(one)
         if sequence.admissions == 1:  # later its own tokens are in the cache as well
@@ -266,7 +274,7 @@ class Scheduler:
         own = self._blocks_for(len(sequence.tokens)) - sequence.prompt_size // self.limits.block_size
         return max(len(sequence.peers) - 1, 0) * own
 
-    def _leaves_room(self, sequence: Sequence, wanted: int) -> bool:
+    def _leaves_room(self, wanted: int) -> bool:
         """Whether those that run can each go on for a block: without, newcomers would be thrown out at once."""
         return not self._running or self.pool.free_count - wanted >= len(self._running) // self.limits.block_size
 
@@ -354,6 +362,7 @@ class Scheduler:
 
     def _take_out(self, sequence: Sequence) -> None:
         """Of those that run."""
+        self._line.note_end(sequence)
         for one in together(sequence):
             self._running.remove(one)
             self._release(one)

@@ -160,6 +160,7 @@ class Engine:
                 keys=keys,
                 sequence_id=choice.sequence_id,
                 adapter=generation.adapter,
+                request_id=generation.choices[0].sequence_id,
             )
 
     def _submit_beams(

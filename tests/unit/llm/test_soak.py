@@ -1,4 +1,4 @@
-"""Many requests that come, stop and are given up, in too small a cache: no block is lost and no token is wrong.
+"""Many requests that come, stop, give way and are given up, in too small a cache: no block is lost and no token wrong.
 
 python tests/unit/llm/test_soak.py --requests 10000
 """
@@ -9,8 +9,10 @@ import argparse
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,8 +22,10 @@ from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.models.checkpoint import Weight
 from trireme.llm.models.spec import DecoderSpec, RopeSpec, shape_of
 from trireme.llm.options import EngineOptions
-from trireme.llm.request import FinishReason, SequenceOutput
+from trireme.llm.request import FinishReason, Sequence, SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.turns import giving_way
+from trireme.llm.turns.waiting_line import WaitingLine
 
 SPEC = DecoderSpec("LlamaForCausalLM", 64, 16, 2, 2, 1, 8, 24, 96, rope=RopeSpec(1e4, 8, (1.0, 0.1, 0.01, 0.001)))
 BLOCK_SIZE = 4
@@ -71,14 +75,24 @@ class Crowd:
         self._chance = random.Random(seed)
         self._room = threading.Semaphore(IN_FLIGHT)
         self.requests: list[Request] = []
+        self._first_id = 0
+        self._answers_left = 0
+        """How many more belong to the request of the last one."""
 
     def send(self, count: int) -> None:
         """Sends requests as others end; some are given up on the way."""
         for _ in range(count):
             assert self._room.acquire(timeout=60), "nothing has ended for a minute"
             request = self._random_request()
+            if self._answers_left and not request.params.beams:
+                self._answers_left -= 1
+            else:
+                self._answers_left, self._first_id = self._chance.choice([0, 0, 1, 7]), self._engine.new_id()
             request.sequence_id = self._engine.submit(
-                request.prompt, request.params, lambda news, one=request: self._take(one, news)
+                request.prompt,
+                request.params,
+                partial(self._take, request),
+                request_id=None if request.params.beams else self._first_id,
             )
             self.requests.append(request)
             if self._chance.random() < 0.15:
@@ -115,7 +129,15 @@ def soak(count: int, seed: int = 0, sample: int = 60) -> dict[str, int]:
     """Sends so many requests, and compares some of their texts with what they get when they are alone."""
     engine, alone = start_engine(blocks=40, sequences=10), start_engine(200, 3, has_prefix_cache=False)
     crowd = Crowd(engine, seed)
-    crowd.send(count)
+    gave_way: list[Sequence] = []
+
+    def who(newcomer: Sequence, running: Iterable[Sequence], line: WaitingLine) -> Sequence | None:
+        victim = giving_way.who_gives_way(newcomer, running, line)
+        gave_way.extend([victim] if victim is not None else [])
+        return victim
+
+    with patch.object(giving_way, "_TURN_TOKENS", 2), patch("trireme.llm.scheduler.who_gives_way", who):
+        crowd.send(count)
     stats = engine.stats()
     assert (stats.free_blocks, stats.running, stats.waiting) == (stats.block_count, 0, 0)
     reasons = [request.reason for request in crowd.requests]
@@ -126,6 +148,7 @@ def soak(count: int, seed: int = 0, sample: int = 60) -> dict[str, int]:
     alone.close()
     return {reason.value: reasons.count(reason) for reason in set(reasons) if reason} | {
         "preemptions": stats.preemptions,
+        "given way": len(gave_way),
         "cached tokens": stats.cached_tokens,
     }
 
@@ -150,6 +173,7 @@ def check(request: Request, alone: EngineCore) -> None:
 @pytest.mark.slow
 def test_a_crowd_in_a_small_cache_leaves_nothing_behind_and_gets_its_own_tokens() -> None:
     found = soak(1500)
+    assert found["given way"] > 20
     assert found["preemptions"] > 20
     assert found["cached tokens"] > 1000
     assert found["cancelled"] > 50

@@ -1,0 +1,1 @@
+"""Whose turn it is where more sequences are to be written than fit."""
