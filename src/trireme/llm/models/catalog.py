@@ -92,6 +92,9 @@ _SIZES = (
     "moe_intermediate_size", "num_kv_heads", "n_embd", "n_head", "n_layer", "n_positions", "n_inner",
 )  # fmt: skip
 """Fields of config.json that are sizes, by the families' names for them."""
+_LAYER_COUNTS = ("num_hidden_layers", "n_layer")
+_MOST_LAYERS = 10_000
+"""More are a mistake, and would be counted for hours before a tensor is missed."""
 _LOOKED_UP = ("embed.weight", "positions.weight")
 """Tensors whose rows are taken out one by one: quantized, they are unpacked."""
 _LAYER = re.compile(r"((?:[^.\d]+\.)+)(\d+)\.")
@@ -112,6 +115,9 @@ def read_spec(folder: str | Path) -> DecoderSpec:
     """
     folder = Path(folder)
     config, path = config_of(folder), folder / "config.json"
+    for name in _LAYER_COUNTS:
+        if type(count := config.get(name)) is int and count > _MOST_LAYERS:
+            raise CheckpointError(f"{path} has '{name}' as {count}: no model has so many; {_FITTING_CONFIG}")
     try:
         spec = _family(config, path).spec(config)
     except KeyError as error:

@@ -98,6 +98,7 @@ def test_what_cannot_be_computed_is_named(tmp_path: Path, changes: dict[str, Any
         ({"eos_token_id": "end"}, "config.json has a field that means nothing here .*'end'"),
         ({"vocab_size": None}, "config.json describes a model with None as vocab_size; use the config.json"),
         ({"num_hidden_layers": 0}, "a model with 0 as layers"),
+        ({"num_hidden_layers": 10**9}, "config.json has 'num_hidden_layers' as 1000000000: no model has so many; use"),
         ({"max_position_embeddings": -1}, "a model with -1 as positions"),
         ({"num_key_value_heads": 3}, "4 attention heads, which 3 key/value heads cannot share"),
         ({"rms_norm_eps": "tiny"}, "'tiny' as the norms' epsilon"),
