@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.llm.models.checkpoint import CheckpointError, read_config
 
 log = logging.getLogger(__name__)
 
+_CONFIG_FILE = "config.json"
 _OF_ENGINES = ("builder_config", "pretrained_config")
 """What the config.json has that lies beside files for one GPU and one release of TensorRT."""
 
@@ -18,18 +19,20 @@ _OF_ENGINES = ("builder_config", "pretrained_config")
 def find_checkpoint(named: str, model_dir: Path, version: str, ranks: int | None = None) -> Path:
     """The folder itself or one inside of it, first that for so many ranks; where it is not on this machine, what its
     path ends with is looked for in the repository, and at last the version's folder. Raises ModelLoadError with the
-    places."""
+    places, or CheckpointError where what is there is damaged."""
     tried: list[Path] = []
     for folder in _candidates(named, model_dir.absolute(), version):
         if folder in tried or not folder.is_dir():
             continue
         tried.append(folder)
-        inside = (entry for entry in folder.iterdir() if entry.is_dir())
-        for place in (folder, *sorted(inside, key=lambda entry: (entry.name != f"{ranks}-gpu", entry.name))):
+        for place in _places(folder, ranks):
             if is_checkpoint(place):
                 if named and place != Path(named):
                     log.info("the checkpoint of '%s' is '%s'", named, place)
                 return place
+    for place in (place for folder in tried for place in _places(folder, ranks)):
+        if (place / _CONFIG_FILE).is_file():
+            read_config(place)
     places = ", ".join(f"'{folder}'" for folder in tried) or "no folder"
     raise ModelLoadError(
         f"there is no checkpoint for '{named}': looked in {places}; put a Hugging Face folder (config.json, "
@@ -43,10 +46,17 @@ def is_checkpoint(folder: Path) -> bool:
     if (folder / "config.ini").is_file():
         return True
     try:
-        config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError):
+        config = read_config(folder)
+    except CheckpointError:
         return False
-    return isinstance(config, dict) and not any(key in config for key in _OF_ENGINES)
+    return not any(key in config for key in _OF_ENGINES)
+
+
+def _places(folder: Path, ranks: int | None) -> Iterator[Path]:
+    """The folder and those inside of it, first that for so many ranks."""
+    yield folder
+    inside = (entry for entry in folder.iterdir() if entry.is_dir())
+    yield from sorted(inside, key=lambda entry: (entry.name != f"{ranks}-gpu", entry.name))
 
 
 def _candidates(named: str, model_dir: Path, version: str) -> Iterator[Path]:

@@ -149,3 +149,12 @@ def test_an_adapter_that_was_converted_is_refused_with_what_to_put_there(model: 
     (converted / "model.lora_weights.npy").touch()
     with pytest.raises(ModelLoadError, match=r"loras/1' has an adapter that was converted .* put the files of peft"):
         read(model, lora_prefetch_dir="loras")
+
+
+@pytest.mark.parametrize(("text", "words"), [("{", "is not JSON"), ("[]", "holds list"), ("[" * 10**5, "is not JSON")])
+def test_a_damaged_config_is_named_in_place_of_a_missing_checkpoint(tmp_path: Path, text: str, words: str) -> None:
+    folder = tmp_path / "m" / "1" / "llama"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=rf"llama/config.json {words}"):
+        read(tmp_path / "m", gpt_model_path="llama")
