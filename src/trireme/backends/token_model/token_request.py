@@ -24,6 +24,13 @@ _REFUSED = {
         "adapters are read from peft's folders; put one into the folder that the model's parameter 'lora_prefetch_dir' "
         "names, called as its 'lora_task_id'",
     ),
+    **dict.fromkeys(
+        ("encoder_input_features", "cross_attention_mask"), "the model has no encoder; send the prompt as 'input_ids'"
+    ),
+    **dict.fromkeys(
+        ("mrope_rotary_cos_sin", "mrope_position_deltas"), "tokens stand where they are in the prompt; leave it out"
+    ),
+    "context_phase_params": "a prompt is read where it is continued; send the request to one model",
     "draft_logits": "every token is checked by the model itself; leave it out",
     **dict.fromkeys(
         ("guided_decoding_guide_type", "guided_decoding_guide"),

@@ -175,6 +175,9 @@ def test_a_search_is_told_of_length_diversity_and_its_end() -> None:
         ("request_prompt_embedding", np.ones((1, 2, 4), np.float16), "no embeddings are put in"),
         ("lora_weights", np.ones((1, 2, 4), np.float16), "peft's folders"),
         ("lora_config", np.ones((1, 2, 3), np.int32), "peft's folders"),
+        ("encoder_input_features", np.ones((1, 2, 4), np.float16), "the model has no encoder"),
+        ("mrope_position_deltas", np.array([[4]]), "tokens stand where they are"),
+        ("context_phase_params", np.array([[4]], np.uint8), "send the request to one model"),
         ("return_generation_logits", np.array([[True]]), "no logits are given"),
     ],
 )
@@ -201,6 +204,7 @@ def test_a_model_without_adapters_names_the_parameter_that_it_needs() -> None:
 
 def test_flags_that_ask_for_nothing_are_let_be() -> None:
     assert read(return_context_logits=np.array([[False]]), draft_input_ids=np.array([[1, 2]], np.int32)).rows
+    assert read(decoder_input_ids=np.array([[2]]), decoder_input_lengths=np.array([1])).rows  # as ensembles send them
     assert read().has_prompt is None
     assert read(exclude_input_in_output=np.array([[True]])).has_prompt is False
 
