@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from trireme.core.batch import BatchTiming
@@ -15,66 +14,13 @@ from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import CANCELED, FAILURE_REASONS
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries
 from trireme.observe.recent.requests import NEVER_NS, RequestWatch
+from trireme.observe.stats_snapshot import DurationStats, ModelStatsSnapshot, batch_stats, response_stats
 
 log = logging.getLogger(__name__)
 
 _BOUNDS_NS: Final = DEFAULT_BOUNDS_NS
 MAX_RESPONSE_POSITIONS: Final = 1024
 """Responses of a stream that are counted each by its place; those behind them are counted with the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class DurationStats:
-    """How often something happened and how long it took altogether."""
-
-    count: int
-    ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class BatchStats:
-    """The executions of one total batch size."""
-
-    batch_size: int
-    compute_input: DurationStats
-    compute_infer: DurationStats
-    compute_output: DurationStats
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseStats:
-    """The responses at one position in the streams of decoupled requests."""
-
-    compute_infer: DurationStats
-    compute_output: DurationStats
-    success: DurationStats
-    fail: DurationStats
-    empty_response: DurationStats
-    cancel: DurationStats
-
-
-@dataclass(frozen=True, slots=True)
-class ModelStatsSnapshot:
-    """The statistics extension's view of one version of one model at one moment."""
-
-    name: str
-    version: str
-    last_inference_ms: int
-    """Milliseconds since the epoch at which the last counted request arrived; 0 if there was none."""
-    inference_count: int
-    execution_count: int
-    success: DurationStats
-    fail: DurationStats
-    queue: DurationStats
-    compute_input: DurationStats
-    compute_infer: DurationStats
-    compute_output: DurationStats
-    cache_hit: DurationStats
-    cache_miss: DurationStats
-    batches: tuple[BatchStats, ...]
-    responses: Mapping[str, ResponseStats]
-    measured: Mapping[str, DurationStats]
-    """What the model itself has measured, by name."""
 
 
 class CountingFailures:
@@ -351,8 +297,8 @@ class ModelStats:
             compute_output=DurationStats(computed, self.compute_output_ns),
             cache_hit=DurationStats(self.cache_hit_count, self.cache_hit_ns),
             cache_miss=DurationStats(self.cache_miss_count, self.cache_miss_ns),
-            batches=tuple(_batch_stats(size, totals) for size, totals in sorted(self.batches.items())),
-            responses={str(index): _response_stats(totals) for index, totals in sorted(self._responses.items())},
+            batches=tuple(batch_stats(size, totals) for size, totals in sorted(self.batches.items())),
+            responses={str(index): response_stats(totals) for index, totals in sorted(self._responses.items())},
             measured={name: DurationStats(*totals) for name, totals in self._measured.items()},
         )
 
@@ -375,26 +321,3 @@ def _bucket(ns: int) -> int:
             break
         at += 1
     return at
-
-
-def _batch_stats(batch_size: int, totals: list[int]) -> BatchStats:
-    count, compute_input_ns, compute_infer_ns, compute_output_ns = totals
-    return BatchStats(
-        batch_size,
-        DurationStats(count, compute_input_ns),
-        DurationStats(count, compute_infer_ns),
-        DurationStats(count, compute_output_ns),
-    )
-
-
-def _response_stats(totals: list[int]) -> ResponseStats:
-    success_count, success_ns, fail_count, fail_ns, empty_count, empty_ns, cancel_count, cancel_ns = totals
-    success = DurationStats(success_count, success_ns)
-    return ResponseStats(
-        compute_infer=success,
-        compute_output=DurationStats(success_count, 0),
-        success=success,
-        fail=DurationStats(fail_count, fail_ns),
-        empty_response=DurationStats(empty_count, empty_ns),
-        cancel=DurationStats(cancel_count, cancel_ns),
-    )

@@ -6,7 +6,7 @@ from typing import Final
 
 from trireme.core.errors import InvalidArgumentError
 from trireme.observe.metrics import MetricsRegistry
-from trireme.observe.stats import ModelStatsSnapshot
+from trireme.observe.stats_snapshot import ModelStatsSnapshot
 from trireme.registry.registry import ModelRegistry
 from trireme.registry.served_models import parse_version
 from trireme.server.health import Health

@@ -10,7 +10,8 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import BACKEND, CANCELED
 from trireme.observe.latency import LatencySummaries
-from trireme.observe.stats import MAX_RESPONSE_POSITIONS, DurationStats, ModelStats
+from trireme.observe.stats import MAX_RESPONSE_POSITIONS, ModelStats
+from trireme.observe.stats_snapshot import DurationStats
 
 TIMING = BatchTiming(10, 200, 30)
 
