@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from trireme.core.elements import Buffer
+from trireme.core.request import InferenceRequest
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.line import Line, Message
 
 _HIGH_BYTES: Final = 1 << 18
 _CLOSING_S: Final = 60.0
 """How long a client may take for the last bytes of a connection that is being closed."""
+
+LeasedModels = dict[tuple[str, str], Callable[[InferenceRequest], bool]]
+"""By name and version as requests have them: starts a request here; false where the server process is to have it."""
 
 
 class ConnectionOwner(Protocol):
@@ -22,6 +27,35 @@ class ConnectionOwner(Protocol):
 
     def check_line(self) -> None:
         """Reads from no client while the server process does not keep up."""
+
+
+class LaneOwner(ConnectionOwner, Protocol):
+    """The front-end process, as connections see it on which requests are read."""
+
+    calls: dict[int, LaneCall]
+    leased: LeasedModels
+    """Models of which workers are here."""
+    used: set[int]
+    """Connections on which requests were read since somebody looked."""
+    is_stopping: bool
+    """Whether the server ends, and takes nothing more."""
+
+    def next_call(self) -> int:
+        """A number that no open call has."""
+
+    def drop_call(self, call: int) -> None:
+        """Nobody waits for the call any more; nothing is done where it is settled."""
+
+
+class LaneCall(Protocol):
+    """A request that the server process works on."""
+
+    @property
+    def connection_number(self) -> int:
+        """The connection that it came on."""
+
+    def settle(self, kind: int, message: Message) -> None:
+        """Its end: one of ANSWER, REFUSE, FAIL and SEND_WHOLE."""
 
 
 class ClientConnection(asyncio.Protocol):

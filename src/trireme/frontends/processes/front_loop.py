@@ -23,9 +23,9 @@ from trireme.frontends.handshakes import Handshakes
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.client_connection import ClientConnection
+from trireme.frontends.processes.client_connection import ClientConnection, LaneCall, LeasedModels
 from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
-from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane, LaneCall, LeasedModels
+from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane
 from trireme.frontends.processes.large_answers import AnswerParts
 from trireme.frontends.processes.line import Line, Message
 from trireme.frontends.tls import Certificates, TlsOptions
@@ -116,7 +116,7 @@ class FrontLoop:
         self.line.on_drained = self._let_go
         self.line.on_unsent = self._on_unsent
         self._reads_requests = plan.reads_requests
-        self.http = HttpLane(plan.http, plan.inflight)
+        self._http = HttpLane(plan.http, plan.inflight)
         self.calls: dict[int, LaneCall] = {}
         self.used: set[int] = set()
         self._parts = AnswerParts()
@@ -218,7 +218,7 @@ class FrontLoop:
         if not may_read or not self._reads_requests:
             connection = ClientConnection(self, number)
         elif service == HTTP_SERVICE:
-            connection = HttpClientConnection(self, number)
+            connection = HttpClientConnection(self, number, self._http)
         else:
             connection = GrpcClientConnection(self, number, self._grpc)
         self.connections[number] = connection

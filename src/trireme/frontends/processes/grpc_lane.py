@@ -21,9 +21,8 @@ from trireme.frontends.grpc.plan import CallPlan, CallPlanner, Method
 from trireme.frontends.grpc.unary import UnaryCall
 from trireme.frontends.inflight import CHARGED_FROM_BYTES, LARGE_ANSWER_BYTES, InflightBytes
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.client_connection import ClientConnection
+from trireme.frontends.processes.client_connection import ClientConnection, LaneOwner
 from trireme.frontends.processes.grpc_upstream import PassedCall, Upstream
-from trireme.frontends.processes.http_lane import LaneOwner
 from trireme.frontends.processes.infer_lane import decode_error, settings_of
 from trireme.frontends.processes.line import Message
 from trireme.protocol.grpc_frames import PREFIX_BYTES

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import LeaseEndedError, ServingError, stopping_error
@@ -20,7 +19,7 @@ from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Router, route
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.client_connection import ClientConnection, ConnectionOwner
+from trireme.frontends.processes.client_connection import ClientConnection, LaneOwner
 from trireme.frontends.processes.infer_lane import decode_error
 from trireme.frontends.processes.line import Message
 from trireme.protocol.http1.compression import IDENTITY
@@ -43,39 +42,6 @@ _NO_SETTINGS: Final = (0, 0, 0, 0)
 
 Decoded = tuple[InferDocument, str, dict[str, Tensor]]
 """What a body says, the request's id, and its inputs."""
-
-LeasedModels = dict[tuple[str, str], Callable[[InferenceRequest], bool]]
-"""By name and version as requests have them: starts a request here; false where the server process is to have it."""
-
-
-class LaneOwner(ConnectionOwner, Protocol):
-    """The front-end process, as connections see it on which requests are read."""
-
-    http: HttpLane
-    calls: dict[int, LaneCall]
-    leased: LeasedModels
-    """Models of which workers are here."""
-    used: set[int]
-    """Connections on which requests were read since somebody looked."""
-    is_stopping: bool
-    """Whether the server ends, and takes nothing more."""
-
-    def next_call(self) -> int:
-        """A number that no open call has."""
-
-    def drop_call(self, call: int) -> None:
-        """Nobody waits for the call any more; nothing is done where it is settled."""
-
-
-class LaneCall(Protocol):
-    """A request that the server process works on."""
-
-    @property
-    def connection_number(self) -> int:
-        """The connection that it came on."""
-
-    def settle(self, kind: int, message: Message) -> None:
-        """Its end: one of ANSWER, REFUSE, FAIL and SEND_WHOLE."""
 
 
 class HttpLane:
@@ -149,10 +115,10 @@ class HttpClientConnection(ClientConnection):
     """Implements `AnswerSink`, for the one request that is read here, and `LaneCall`. While the server process has
     bytes of the client that it has not answered, all that comes goes the same way."""
 
-    def __init__(self, owner: LaneOwner, number: int) -> None:
+    def __init__(self, owner: LaneOwner, number: int, lane: HttpLane) -> None:
         super().__init__(owner, number)
         self._lane_owner = owner
-        self._lane = owner.http
+        self._lane = lane
         self.is_lost = False
         self.inflight = ConnectionBytes(self._lane.inflight)
         self._is_relaying = False

@@ -72,14 +72,14 @@ def connect(kind: str) -> tuple[ClientConnection, Transport, set[GrpcConnection]
     """A client of the kind in a front-end process, and the gRPC connections that this has."""
     line = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
     owner: Any = SimpleNamespace(line=line, connections={}, used=set(), calls={}, leased={})
-    owner.http = HttpLane(HttpFrontendOptions(), InflightBytes())
+    http_lane = HttpLane(HttpFrontendOptions(), InflightBytes())
     server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
     lane = GrpcLane(owner, GrpcFrontendOptions(pace=LIMITS), server, InflightBytes())
     connection: ClientConnection
     if kind == "bytes":
         connection = ClientConnection(owner, NUMBER)
     elif kind == "http":
-        connection = HttpClientConnection(owner, NUMBER)
+        connection = HttpClientConnection(owner, NUMBER, http_lane)
     else:
         connection = GrpcClientConnection(owner, NUMBER, lane)
     owner.connections[NUMBER] = connection

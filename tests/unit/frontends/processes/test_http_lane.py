@@ -65,8 +65,8 @@ def test_a_request_that_nobody_began_on_a_connection_that_ends_is_told_that_the_
         owner: Any = SimpleNamespace(
             line=line, connections={}, used=set(), calls={}, leased={}, is_stopping=is_stopping, next_call=lambda: 3
         )
-        owner.http = HttpLane(HttpFrontendOptions(), InflightBytes())
-        connection = HttpClientConnection(owner, 7)
+        http_lane = HttpLane(HttpFrontendOptions(), InflightBytes())
+        connection = HttpClientConnection(owner, 7, http_lane)
         transport = Transport()
         connection.connection_made(transport)
         body = json.dumps({"id": "4", "inputs": [INPUT]}).encode()

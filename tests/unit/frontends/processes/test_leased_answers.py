@@ -75,12 +75,12 @@ async def answer_to(protocol: str, size_bytes: int, inflight: InflightBytes) -> 
 
     line = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
     owner: Any = SimpleNamespace(line=line, connections={}, used=set(), calls={}, leased={("echo", ""): start})
-    owner.http = HttpLane(HttpFrontendOptions(), inflight)
+    plain = HttpLane(HttpFrontendOptions(), inflight)
     server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
     lane = GrpcLane(owner, GrpcFrontendOptions(), server, inflight)
     is_http = protocol == "http"
     connection: ClientConnection
-    connection = HttpClientConnection(owner, NUMBER) if is_http else GrpcClientConnection(owner, NUMBER, lane)
+    connection = HttpClientConnection(owner, NUMBER, plain) if is_http else GrpcClientConnection(owner, NUMBER, lane)
     owner.connections[NUMBER] = connection
     transport = Transport()
     connection.connection_made(transport)
