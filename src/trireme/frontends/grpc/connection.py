@@ -265,6 +265,11 @@ class GrpcConnection(asyncio.Protocol):
         self.flush()
 
     @property
+    def is_unread(self) -> bool:
+        """Whether the client may have sent something that nobody has looked at."""
+        return self.is_held_off or (self._transport is not None and self._is_held_back(self._transport))
+
+    @property
     def is_working(self) -> bool:
         """Whether a call waits for more than its client."""
         return any(stream.call is not None and not stream.call.is_idle for stream in self.http2.streams.values())

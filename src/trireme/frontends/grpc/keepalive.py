@@ -97,7 +97,7 @@ class Keepalive:
         return bool(self._connection.http2.streams) or self._options.keepalive_permit_without_calls
 
     def _give_up(self) -> None:
-        if self._connection.is_held_off:  # the answer may be there, unread
+        if self._connection.is_unread:  # the answer may be there
             self._timer = self._loop.call_later(self._options.keepalive_timeout_ms / 1e3, self._give_up)
         else:
             self._connection.abort("keepalive timeout")

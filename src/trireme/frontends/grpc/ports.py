@@ -40,10 +40,12 @@ class Connection(Protocol):
     """What of the present read may still be inflated at once, and not beside the event loop."""
     is_draining: bool
     """The connection closes with its last call."""
-    is_held_off: bool
-    """Nothing is read at present."""
     last_received: float
     """When bytes came last, by the event loop's clock."""
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the client may have sent something that nobody has looked at."""
 
     @property
     def peer(self) -> str:

@@ -33,6 +33,7 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.reads = True
+        self.aborted = asyncio.Event()
 
     def pause_reading(self) -> None:
         self.reads = False
@@ -56,7 +57,7 @@ class Transport(asyncio.Transport):
         return True
 
     def abort(self) -> None:
-        pass
+        self.aborted.set()
 
     def close(self) -> None:
         pass
@@ -68,13 +69,13 @@ class Transport(asyncio.Transport):
         pass
 
 
-def connect(kind: str) -> tuple[ClientConnection, Transport, set[GrpcConnection]]:
+def connect(kind: str, **grpc_options: Any) -> tuple[ClientConnection, Transport, set[GrpcConnection]]:
     """A client of the kind in a front-end process, and the gRPC connections that this has."""
     line = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
     owner: Any = SimpleNamespace(line=line, connections={}, used=set(), calls={}, leased={})
     http_lane = HttpLane(HttpFrontendOptions(), InflightBytes())
     server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
-    lane = GrpcLane(owner, GrpcFrontendOptions(pace=LIMITS), server, InflightBytes())
+    lane = GrpcLane(owner, GrpcFrontendOptions(pace=LIMITS, **grpc_options), server, InflightBytes())
     connection: ClientConnection
     if kind == "bytes":
         connection = ClientConnection(owner, NUMBER)
@@ -170,3 +171,16 @@ def test_the_time_that_a_client_has_for_a_frame_begins_when_it_may_send_on() -> 
         assert http2.http2.close_reason == "a frame was not received in time"
 
     in_loop(run)
+
+
+def test_a_client_that_is_held_back_has_not_failed_to_answer_a_ping() -> None:
+    async def run() -> None:
+        often = {"keepalive_time_ms": 20, "keepalive_timeout_ms": 20, "keepalive_permit_without_calls": True}
+        connection, transport, _ = connect("grpc", **often)
+        connection.hold(True)
+        await asyncio.sleep(0.2)
+        assert not transport.aborted.is_set(), "its answer may be there, unread"
+        connection.hold(False)
+        await transport.aborted.wait()
+
+    asyncio.run(asyncio.wait_for(run(), 10))
