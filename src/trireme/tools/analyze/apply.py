@@ -39,10 +39,13 @@ class _File:
 
     def put_back(self) -> None:
         """Raises InputError."""
-        if self.before is None:
-            self.path.unlink(missing_ok=True)
-        else:
+        if self.before is not None:
             _write(self.path, self.before)
+            return
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"'{self.path}' cannot be removed: {error.strerror}") from None
 
 
 @dataclass(slots=True)
@@ -105,12 +108,14 @@ def _try(
             return 0
         reason = f"did not hold: {seen.text()}{_broken_bounds(seen)}"
     except Interrupted:
-        _undo(files, control)
-        tell(f"{subject.title}: interrupted; {paths} is as before")
+        problems = _undo(files, control)
+        told = "\n".join(["interrupted", *problems]) if problems else f"interrupted; {paths} is as before"
+        tell(f"{subject.title}: {told}")
         raise
     except ClientError as error:
         reason = f"could not be measured: {error}"
-    _undo(files, control)
+    if problems := _undo(files, control):
+        raise AnswerError("\n".join([f"{subject.title}: the new configuration {reason}", *problems]))
     tell(f"{subject.title}: the new configuration {reason}; {paths} is as before")
     return PUT_BACK
 
@@ -192,19 +197,27 @@ def _text(path: Path, content: bytes) -> str:
         raise InputError(f"'{path}' is no UTF-8 text: {error}") from None
 
 
-def _undo(files: Sequence[_File], control: ModelControl) -> None:
-    """Raises AnswerError where a model could not be put back; then the other process goes on with it."""
-    for file in files:
-        file.put_back()
-    if problems := control.put_back([file.model for file in files]):
-        raise AnswerError("\n".join([*problems, "another process tries for a while to put it back"]))
+def _undo(files: Sequence[_File], control: ModelControl) -> list[str]:
+    """What could not be put back, as sentences; the other process goes on with it."""
+    problems = [*_put_back(files), *control.put_back([file.model for file in files])]
+    return [*problems, "another process tries for a while to put it back"] if problems else []
 
 
 def _undo_late(files: Sequence[_File], control: ModelControl) -> None:
     """In another process, when this one is gone."""
-    for file in files:
-        file.put_back()
+    _put_back(files)
     control.put_back_late([file.model for file in files])
+
+
+def _put_back(files: Sequence[_File]) -> list[str]:
+    """All that can be; why others cannot."""
+    problems = []
+    for file in files:
+        try:
+            file.put_back()
+        except InputError as error:
+            problems.append(str(error))
+    return problems
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,6 +50,8 @@ class Machine:
     problems: list[str] = field(default_factory=list)
     loaded: list[bool] = field(default_factory=list)
     """Whether the file was the new one, at each load."""
+    on_look: Callable[[], None] = lambda: None
+    """Called when somebody measures."""
 
     def reload(self, model: str) -> None:
         self.loaded.append(self.path.read_text() != OWN)
@@ -67,6 +71,7 @@ class Machine:
 
     def _next(self, how: str, coming: list[Numbers]) -> Result:
         self.seen.append((how, self.path.read_text() != OWN))
+        self.on_look()
         numbers = coming.pop(0)
         if isinstance(numbers, Exception):
             raise numbers
@@ -157,3 +162,24 @@ def test_a_model_that_cannot_be_put_back_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AnswerError, match="no server answers\nanother process tries"):
         apply(tmp_path, [MeasurementError("the server is gone")], [], problems=["no server answers"])
     assert (tmp_path / "m/config.pbtxt").read_text() == OWN
+
+
+def test_a_file_that_cannot_be_put_back_is_told_and_its_model_is_put_back_all_the_same(tmp_path: Path) -> None:
+    put: list[str] = []
+    told = (
+        "m: the new configuration could not be measured: requests fail\n"
+        f"'{tmp_path}/m/config.pbtxt' cannot be written: Is a directory\nanother process tries"
+    )
+    with pytest.raises(AnswerError, match=re.escape(told)):
+        apply(tmp_path, [MeasurementError("requests fail")], [], put=put, on_look=in_the_way_of(tmp_path / "m"))
+    assert put == ["m"]
+
+
+def test_an_interruption_is_one_where_a_file_cannot_be_put_back_as_well(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        apply(tmp_path, [Interrupted()], [], on_look=in_the_way_of(tmp_path / "m"))
+
+
+def in_the_way_of(folder: Path) -> Callable[[], None]:
+    """Lets no file be written any more."""
+    return lambda: (folder / ".config.pbtxt.part").mkdir()
