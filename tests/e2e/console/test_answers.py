@@ -89,6 +89,17 @@ def test_longest_bar_is_the_likeliest(page: Page, server: RunningServer, values:
     assert page.run(WIDTHS % {"names": "['a', 'b', 'c']", "values": values}) == widths
 
 
+NAMES = WIDTHS.replace(".lane div')].map((bar) => bar.style.width)", "span:not(.n)')].map((one) => one.textContent)")
+
+
+def test_class_without_a_number_stands_in_front_and_leaves_the_others_in_their_order(
+    page: Page, server: RunningServer
+) -> None:
+    values = "[0.1, NaN, 0.9, -Infinity, NaN, 0.5]"
+    names = page.run(NAMES % {"names": "['a', 'b', 'c', 'd', 'e', 'f']", "values": values})
+    assert names == ["b", "e", "c", "f", "a", "d"]
+
+
 VIEW = """import('/console/static/trying/answers.js').then(async ({showOutputs}) => {
   const [output] = showOutputs([%s], {});
   const folded = output.querySelector('details');

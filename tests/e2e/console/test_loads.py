@@ -11,6 +11,7 @@ from browser import Browser, Page
 from console_address import console_of
 from console_models import ADD_ONE, config
 from running_server import RunningServer, write_model
+from try_form import send, until_answered
 
 NUMBERS = config("IN INT32 2", "OUT INT32 2")
 PATIENT = """
@@ -97,7 +98,8 @@ def test_tab_that_is_no_form_stays_as_well(browser: Browser, loads: tuple[Runnin
     press(page, "Unload")
     page.until_text("The model does not serve. This is its own file")
     press(page, "Load")
-    page.until("document.body.innerText.includes('backend: \"identity\"')", 60)
+    page.until("document.querySelector('#announce').textContent === 'same was loaded'", 60)
+    page.until("!!document.querySelector('.config') && document.body.innerText.includes('backend: \"identity\"')")
     assert page.run("location.hash") == "#/model/same/newest/config"
     page.close()
 
@@ -129,5 +131,7 @@ def test_model_that_goes_away_under_its_form_is_told(browser: Browser, loads: tu
     page.until_text("there is no model 'guest'")
     assert page.run("document.querySelector('.tabs').textContent") == "OverviewConfigurationRequestsLog"
     assert page.run(IS_FILLED_IN)
+    send(page)
+    until_answered(page, "Request for unknown model: 'guest'")
     assert [told for told in page.problems() if "404" not in told] == []  # a browser writes those into its log
     page.close()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from browser import Browser, Page
 from console_address import console_of
 from console_models import ADD_ONE, config
 from returning_server import ServerAt
-from running_server import RunningServer, three_ports, write_model
+from running_server import RunningServer, int_request, three_ports, write_model
 
+TRIREME = str(Path(sys.executable).with_name("trireme"))
 COUNT = 8
 """More than the six connections that a browser opens to one server."""
 LIVE = "import('/console/static/parts/live.js').then(({live}) => %s)"
@@ -29,8 +32,15 @@ def windows(browser: Browser, address: str, count: int) -> Iterator[list[Page]]:
         page.close()
 
 
-def watchers(server: RunningServer) -> int:
-    return int(json.loads(server.ask("GET", "/console/api/server")[2])["watchers"])
+def ask(server: RunningServer, key: str, method: str, path: str, body: object = None) -> Any:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=30)) as connection:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        return json.loads(connection.getresponse().read())
+
+
+def watchers(server: RunningServer, key: str = "") -> int:
+    return int(ask(server, key, "GET", "/console/api/server")["watchers"])
 
 
 def requests_shown(page: Page, count: int) -> None:
@@ -86,29 +96,57 @@ def test_windows_say_that_the_server_is_gone_and_find_it_again(browser: Browser,
             page.close()
 
 
+def make_keys(folder: Path, **groups: str) -> list[str]:
+    """A key of each name for these groups."""
+    command = [TRIREME, "keys", "new", str(folder / "keys.toml")]
+    return [
+        subprocess.run([*command, name, "--groups", of], capture_output=True, text=True, check=True).stdout.strip()
+        for name, of in groups.items()
+    ]
+
+
+def give_key(page: Page, key: str) -> None:
+    page.until_text("This server asks for an API key")
+    page.type("#key", key)
+    page.click("dialog button.main")
+
+
 def test_window_with_another_key_has_a_stream_of_its_own(browser: Browser, tmp_path: Path) -> None:
     write(tmp_path)
-    trireme = str(Path(sys.executable).with_name("trireme"))
-    command = [trireme, "keys", "new", str(tmp_path / "keys.toml")]
-    made = [
-        subprocess.run([*command, name, "--groups", "all"], capture_output=True, text=True, check=True).stdout.strip()
-        for name in ("one", "other")
-    ]
+    made = make_keys(tmp_path, one="all", other="all")
     with RunningServer(tmp_path, "--api-keys=keys.toml") as server:
         server.wait_until_listening()
         with windows(browser, console_of(server), 4) as opened:
             for page, key in zip(opened, [*made, made[0]], strict=False):
-                page.until_text("This server asks for an API key")
-                page.type("#key", key)
-                page.click("dialog button.main")
+                give_key(page, key)
                 page.until(IS_LIVE)
-            headers = {"Authorization": f"Bearer {made[0]}"}
-            connection = server.connect()
-
-            def count() -> int:
-                connection.request("GET", "/console/api/server", headers=headers)
-                return int(json.loads(connection.getresponse().read())["watchers"])
-
-            server.until(lambda: count() == 2)
+            server.until(lambda: watchers(server, made[0]) == 2)
             assert "This server asks for an API key" in opened[3].text()
             assert "numbers" not in opened[3].text()
+
+
+def test_windows_lose_the_stream_with_their_key_and_share_that_of_the_next_one(
+    browser: Browser, tmp_path: Path
+) -> None:
+    write(tmp_path)
+    lost, found, client = make_keys(tmp_path, lost="all", found="all", client="inference")
+    with RunningServer(tmp_path, "--api-keys=keys.toml") as server:
+        server.wait_until_listening()
+        with windows(browser, console_of(server), 3) as opened:
+            for page in opened[:2]:
+                give_key(page, lost)
+                page.until(IS_LIVE)
+            subprocess.run([TRIREME, "keys", "remove", str(tmp_path / "keys.toml"), "lost"], check=True)
+            for page in opened[:2]:
+                page.until_text("The key was not accepted.")
+            server.until(lambda: watchers(server, found) == 0)
+            for page, key in zip(opened, (found, client, found), strict=True):
+                give_key(page, key)
+            for page in opened[0], opened[2]:
+                page.until(IS_LIVE)
+            opened[1].until_text("is not allowed to use 'statistics'")
+            server.until(lambda: watchers(server, found) == 1)
+            ask(server, found, "POST", "/v2/models/numbers/infer", int_request(1))
+            for page in opened[0], opened[2]:
+                requests_shown(page, 1)
+            assert not opened[1].run(IS_LIVE)

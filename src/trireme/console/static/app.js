@@ -13,7 +13,7 @@ const otherKey = document.getElementById("other-key");
 const VIEWS = {models: modelsView, model: modelView, requests: requestsView, server: serverView, api: apiView};
 let leave = null;
 let shown = 0;
-let isCut = false; // the view could not be shown, because the server was away
+let isCut = false; // the view could not be shown: the server was away
 let wasConnected = false;
 
 async function show() {

@@ -32,7 +32,7 @@ export const COLUMNS = [
 
 export const classes = (column, look) => joined([column.n && "n", column.kind, look], " ");
 
-export class Line {
+class Line {
 	constructor(row) {
 		this.row = row;
 		this.spark = sparkline();

@@ -55,7 +55,7 @@ class ModelsTable {
 		this.#arrange();
 	}
 
-	// `changed` are the ids of rows that differ from before; null where all of them may.
+	// `changed`: the ids of rows that differ from before; null where all of them may.
 	refresh(changed) {
 		if (!live.server) {
 			this.#say(advised({message: live.problem, status: 403}), "notice bad");
@@ -122,10 +122,10 @@ export function showFacts(node, facts) {
 function order() {
 	const column = COLUMNS.find((one) => one.id === kept.sort);
 	const value = column.sort || ((row) => row[column.id] ?? -1);
-	const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+	const compare = (a, b) => (a > b) - (a < b);
 	return (left, right) => {
 		const first = compare(value(left), value(right));
 		if (first) return kept.isDown ? -first : first;
-		return compare(left.name, right.name) || Number(left.version) - Number(right.version);
+		return compare(left.name, right.name) || left.version - right.version;
 	};
 }

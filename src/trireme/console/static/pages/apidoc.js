@@ -1,4 +1,4 @@
-// The description of the HTTP API, as the server itself writes it at /openapi.json.
+// The description of the HTTP API, as the server writes it at /openapi.json.
 import {button, h, note, replace, saveFile, search} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 

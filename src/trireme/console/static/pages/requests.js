@@ -1,4 +1,4 @@
-// The slowest and the failed requests of the last minutes, with waterfalls and, if recorded, contents.
+// Slow and failed requests of the last minutes, with waterfalls and, if recorded, contents.
 import {
 	button, bytes, clock, count, failed, h, joined, modelLink, note, opened, releaseMedia, replace, time,
 } from "../parts/dom.js";
@@ -42,8 +42,7 @@ async function follow(body, address, head) {
 
 function requestTable(found) {
 	const {minutes, slowest, failed} = found;
-	const slow = `The five slowest of each minute and model of the last ${minutes} minutes`;
-	const which = `${slow}, and the last failures of these.`;
+	const which = `The five slowest of each minute and model of the last ${minutes} minutes, and the last failures.`;
 	const said = [which, found.is_recording ? RECORDING : NOT_RECORDING];
 	const groups = slowest.map((entry) => [entry]);
 	return h(

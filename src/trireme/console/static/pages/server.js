@@ -46,8 +46,7 @@ function meter(used, limit, label) {
 	const part = limit ? Math.min(1, used / limit) : 0;
 	const fill = h("div", {class: part > 0.9 && "high"});
 	fill.style.width = `${100 * part}%`;
-	const range = {"aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * part)};
-	return h("div.meter", {role: "meter", label, ...range}, fill);
+	return h("div.meter", {role: "meter", label, "aria-valuenow": Math.round(100 * part)}, fill);
 }
 
 const entry = (name, figures, more) => h("div", h("div.spread.tight", h("span", name), h("b", figures)), more);

@@ -5,10 +5,16 @@ let key = sessionStorage.getItem("trireme-key") || "";
 let asking = null;
 const ASCII = "\\s*[!-~]+\\s*"; // which a header can hold
 const MOST_MS = 30000; // of what is only read
+export const SILENT = "The server does not answer.";
 
 export const hasKey = () => key !== "";
 export const isAsking = () => asking !== null;
-export const tune = (onmessage) => Object.assign(new BroadcastChannel(`live ${key}`), {onmessage});
+export let channel; // of windows with this key
+
+export function tune(onmessage) {
+	channel?.close();
+	channel = onmessage && Object.assign(new BroadcastChannel(`live ${key}`), {onmessage});
+}
 
 export async function send(path, options = {}) {
 	for (;;) {
@@ -16,7 +22,7 @@ export async function send(path, options = {}) {
 		const headers = {...options.headers, ...(key && {Authorization: `Bearer ${key}`})};
 		const signal = options.signal || (options.method ? null : AbortSignal.timeout(MOST_MS));
 		const answer = await fetch(path, {...options, signal, headers, cache: "no-store"}).catch((error) => {
-			throw error.name === "AbortError" ? error : Object.assign(new Error("The server does not answer."), {isAway: 1});
+			throw error.name === "AbortError" ? error : Object.assign(new Error(SILENT), {isAway: 1});
 		});
 		if (answer.ok || answer.headers.get("Content-Type")?.includes("event")) return answer; // its errors are events
 		if (answer.status !== 401) throw await failure(answer);
@@ -68,6 +74,7 @@ function askForKey(isWish) {
 		const take = () => {
 			key = field.value.trim();
 			sessionStorage.setItem("trireme-key", key);
+			isWish || tune();
 			dialog.close();
 		};
 		const isRefused = key && !isWish;

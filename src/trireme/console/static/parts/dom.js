@@ -70,7 +70,7 @@ export function setText(node, text) {
 	if (node.textContent !== text) node.textContent = text;
 }
 
-// The same text again is read out again, because it is a node of its own.
+// The same text is read out again, as a node of its own.
 export const announce = (text) => replace(document.getElementById("announce"), text);
 
 export const setAttribute = (node, name, value) =>
@@ -210,7 +210,7 @@ export function every(ms, act) {
 	};
 }
 
-// The addresses of images and sounds hold their data: whoever takes such a node off the page calls `releaseMedia`.
+// Addresses of images and sounds hold their data: whoever takes such a node away calls `releaseMedia`.
 const forgotten = new FinalizationRegistry((address) => URL.revokeObjectURL(address)); // made when its place was gone
 
 export function mediaNode(data, type) {

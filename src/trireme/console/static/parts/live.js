@@ -1,11 +1,10 @@
 // The table of models as the server's event stream keeps it.
-import {events, isAsking, send, tune} from "./api.js";
+import {SILENT, channel, events, isAsking, send, tune} from "./api.js";
 
 const SPARK = 60;
 const STEP_MS = 10000;
 const LATE = "late";
 const OTHER = "other";
-const SILENT = "The server does not answer.";
 const LATE_MS = 6000;
 const listeners = new Set();
 export const rows = new Map();
@@ -57,10 +56,9 @@ function take(data) {
 let abort = new AbortController();
 let wake;
 let silence;
-let channel;
 let since = Infinity;
 
-// One of the windows in sight has the stream and tells the others, because a browser has six connections.
+// One window in sight has the stream and tells the others: a browser has six connections.
 function hear({data: [theirs, data, problem]}) {
 	if (theirs > since) return; // this window keeps it
 	abort.abort(OTHER);
@@ -96,9 +94,8 @@ function lose(problem) {
 }
 
 export function followAgain() {
-	tellWindows("");
-	channel?.close();
-	channel = null;
+	tellWindows();
+	tune();
 	clearTimeout(silence);
 	abort.abort();
 	live.isConnected = false;
@@ -123,7 +120,7 @@ export async function follow() {
 			for await (const {data} of events(answer)) {
 				expect();
 				take(data);
-				if (!own.signal.aborted) channel ||= tune(hear);
+				if (!own.signal.aborted && !channel) tune(hear);
 				tellWindows(data);
 			}
 		} catch (error) {

@@ -23,7 +23,7 @@ const exact = (_, value, source) =>
 		? BigInt(source.source)
 		: value;
 
-// The server writes NaN and Infinity, which JSON lacks: here the one is a text and the other too large a number.
+// The server writes NaN and Infinity, which JSON lacks: one becomes a text, the other too large a number.
 const lawful = (found) => (found[0] === '"' ? found : found.replace("Infinity", "1e999").replace("NaN", '"NaN"'));
 
 export function parseJson(text) {

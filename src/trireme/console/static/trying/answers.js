@@ -88,11 +88,12 @@ function pretty(text) {
 }
 
 export function bars(names, values) {
-	const pairs = values.map((value, at) => [value, names[at]]).sort(([left], [right]) => right - left);
+	const pairs = values.map((value, at) => [value < Infinity ? value : Infinity, value, names[at]]);
+	pairs.sort(([left], [right]) => right - left); // NaN first
 	const finite = values.filter(Number.isFinite);
 	const low = finite.reduce((least, value) => Math.min(least, value), 0); // where the bars begin
 	const most = finite.reduce((reached, value) => Math.max(reached, value - low), 1e-12);
-	const line = ([value, name]) => {
+	const line = ([, value, name]) => {
 		const bar = h("div");
 		bar.style.width = `${(100 * (value - low)) / most}%`;
 		return [h("span", name), h("div.lane", bar), h("span.n", number(value))];

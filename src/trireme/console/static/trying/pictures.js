@@ -65,7 +65,7 @@ function drawBoxes(brush, box, named, canvas, zoom) {
 	const [wide, high] = isShare ? [canvas.width, canvas.height] : [zoom, zoom];
 	const places = Array.from(box.values, (value, at) => Number(value) * (at % 2 ? high : wide));
 	for (let at = 0; at * 4 < places.length; at += 1) {
-		const [left, top, right, bottom] = places.slice(4 * at);
+		const [left, top, right, bottom] = places.slice(4 * at, 4 * at + 4);
 		brush.strokeStyle = brush.fillStyle = COLORS[at % COLORS.length];
 		brush.strokeRect(left, top, right - left, bottom - top);
 		brush.fillText(wordsOf(named, at), left + 3 * unit, Math.max(20 * unit, top - 6 * unit));

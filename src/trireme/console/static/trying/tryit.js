@@ -17,7 +17,7 @@ export function tryView(body, {detail}) {
 class Trial {
 	constructor(detail) {
 		this.detail = detail;
-		const {serving} = detail;
+		const serving = (this.serving = detail.serving);
 		this.image = "";
 		this.abort = null;
 		this.fields = serving.inputs.map((input) => createField(input, serving, (address) => (this.image = address)));
@@ -33,7 +33,7 @@ class Trial {
 	}
 
 	async run() {
-		const {serving} = this.detail;
+		const serving = (this.detail.serving ||= this.serving); // a form outlives its model
 		this.abort = new AbortController();
 		const {signal} = this.abort;
 		this.go.disabled = true;
