@@ -1,4 +1,5 @@
-"""A TorchServe, a TensorFlow Serving and a ranking service, small but real on the wire: each tells what it was sent."""
+"""A TorchServe, a TensorFlow Serving, a ranking and an echo service, small but real on the wire: each tells what it was
+sent."""
 
 from __future__ import annotations
 
@@ -131,3 +132,32 @@ def tensorflow_serving(seen: list[Any]) -> Iterator[str]:
 
 def _method(answer: Any, request: Any) -> grpc.RpcMethodHandler:
     return grpc.unary_unary_rpc_method_handler(answer, request.FromString, lambda message: message.SerializeToString())
+
+
+@contextmanager
+def echo_service(seen: list[list[bytes]]) -> Iterator[str]:
+    """`echo.Echo/Twice` answers each message of a stream twice, `echo.Echo/Refuse` nothing; `seen` gets the messages of
+    each stream."""
+
+    def twice(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        taken = []
+        for message in messages:
+            taken.append(message)
+            yield message
+            yield message
+        seen.append(taken)
+
+    def refuse(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, "not for you")
+        yield b""
+
+    methods = {"Twice": grpc.stream_stream_rpc_method_handler(twice)}
+    methods["Refuse"] = grpc.stream_stream_rpc_method_handler(refuse)
+    server = grpc.server(ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo.Echo", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()

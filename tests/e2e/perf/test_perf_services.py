@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import shlex
 import struct
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 from copying_model import COPY
-from other_services import tensorflow_serving, torchserve
+from other_services import echo_service, tensorflow_serving, torchserve
 from running_server import write_model
 
 
@@ -129,3 +131,77 @@ def test_a_model_that_does_not_load_is_told_with_the_servers_words(tmp_path: Pat
     assert run.returncode == 99
     assert "error: failed to create triton client backend: load failed for model 'broken'" in run.stderr
     assert "it cannot be" in run.stderr
+
+
+WRITE = """
+import struct, sys
+for text in sys.argv[1:]:
+    sys.stdout.buffer.write(struct.pack("<I", len(text)) + text.encode())
+"""
+ECHO = ("--service-kind", "dynamic_grpc", "-m", "echo", "--input-data", "data.json", "--request-count", "4")
+
+
+def write_entries(folder: Path, *entries: Any) -> None:
+    (folder / "data.json").write_text(json.dumps({"data": entries}))
+
+
+def test_any_grpc_method_gets_messages_and_each_response_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "write.py").write_text(WRITE)
+    command = f"{shlex.quote(sys.executable)} write.py first 'and second'"
+    large = b"x" * 200_000
+    messages = [{"b64": base64.b64encode(large).decode()}]
+    write_entries(tmp_path, {"message_generator": command}, {"messages": messages})
+    seen: list[list[bytes]] = []
+    with echo_service(seen) as url:
+        run = perf(
+            tmp_path, *ECHO, "--grpc-method", "echo.Echo/Twice", "-u", url, "--profile-export-file", "out.json"
+        )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "  Service Kind: DYNAMIC_GRPC\n" in run.stdout
+    assert "    Request count: 4\n" in run.stdout
+    assert "Avg gRPC time: " in run.stdout
+    assert seen == [[b"first", b"and second"], [large]] * 2
+    requests = json.loads((tmp_path / "out.json").read_text())["experiments"][0]["requests"]
+    texts = [[base64.b64decode(one["response"]["b64"]) for one in each["response_outputs"]] for each in requests]
+    assert texts == [[b"first", b"first", b"and second", b"and second"], [large, large]] * 2
+    for each in requests:
+        assert len(each["response_timestamps"]) == len(each["response_outputs"])
+        assert sorted(each["response_timestamps"]) == each["response_timestamps"]
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [("echo.Echo/Refuse", "Thread [0] had error: not for you"), ("echo.Echo/Nothing", "Method not found!")],
+)
+def test_what_a_grpc_service_refuses_is_said(tmp_path: Path, method: str, sentence: str) -> None:
+    write_entries(tmp_path, {"messages": [{"b64": ""}]})
+    with echo_service([]) as url:
+        run = perf(tmp_path, *ECHO, "--grpc-method", method, "-u", url)
+    assert run.returncode == 99
+    assert sentence in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"IN": [1]}, 'entry 0: there is no "message_generator" with a command that writes messages, and no'),
+        ({"messages": ["aGk="]}, 'entry 0: a message is {"b64": ...} with base64'),
+        ({"message_generator": "exit 3"}, "entry 0: 'exit 3' ended with exit code 3"),
+        ({"message_generator": "true"}, "entry 0: the command writes no message"),
+        ({"message_generator": "printf 12345678"}, "ends inside a message: each is its length, four bytes"),
+    ],
+)
+def test_messages_that_are_none_are_told(tmp_path: Path, entry: Any, sentence: str) -> None:
+    write_entries(tmp_path, entry)
+    run = perf(tmp_path, *ECHO, "--grpc-method", "echo.Echo/Twice")
+    assert run.returncode == 99
+    assert sentence in run.stderr
+
+
+def test_a_grpc_service_that_is_down_is_said(tmp_path: Path) -> None:
+    write_entries(tmp_path, {"messages": [{"b64": ""}]})
+    with echo_service([]) as url:
+        pass
+    run = perf(tmp_path, *ECHO, "--grpc-method", "echo.Echo/Twice", "-u", url)
+    assert run.returncode == 99
+    assert "Connection refused" in run.stderr

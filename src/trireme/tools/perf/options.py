@@ -131,6 +131,8 @@ class PerfOptions:
     protocol: str = "http"
     url: str = "localhost:8000"
     endpoint: str = ""
+    grpc_method: str = ""
+    """`package.Service/Method` of a service of the user's own."""
     signature_name: str = "serving_default"
     """Of a saved model of TensorFlow Serving."""
     model_repository: str = ""

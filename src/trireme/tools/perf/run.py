@@ -21,6 +21,7 @@ from trireme.tools.perf.report.histogram_file import write_histograms
 from trireme.tools.perf.report.profile_export import write_profile
 from trireme.tools.perf.report.settings_text import settings_text
 from trireme.tools.perf.report.table_text import table_text
+from trireme.tools.perf.services.any_grpc import prepare_messages
 from trireme.tools.perf.services.conversations import prepare_conversations
 from trireme.tools.perf.services.own_server import serving
 from trireme.tools.perf.services.tensorflow_serving import look_up_signature, prepare_predictions
@@ -34,6 +35,8 @@ def run(options: PerfOptions) -> int:
     if options.service_kind == "openai":
         prepare = prepare_conversations if options.session_concurrency else prepare_payloads
         return _run(options, None, None, prepare(options))
+    if options.service_kind == "dynamic_grpc":
+        return _run(options, None, None, prepare_messages(options))
     if options.service_kind == "torchserve":
         return _run(options, None, None, prepare_files(options))
     if options.service_kind == "tfserving":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,11 +33,6 @@ def check_options(options: PerfOptions, given: argparse.Namespace) -> None:
 
 def _check_service(options: PerfOptions) -> None:
     kind = options.service_kind
-    if kind == "dynamic_grpc":
-        raise UsageError(
-            "--service-kind dynamic_grpc is not supported: messages of services of your own cannot be sent; "
-            f"{_named_kinds()} can be loaded."
-        )
     if kind not in _KINDS:
         raise UsageError(
             f"Failed to parse --service-kind. Unsupported type provided: '{kind}'. "
@@ -83,6 +79,22 @@ def _check_torchserve(options: PerfOptions) -> None:
     _check_no_regions(options, "TorchServe")
 
 
+def _check_dynamic_grpc(options: PerfOptions) -> None:
+    if not re.fullmatch(r"[\w.]+/\w+", options.grpc_method):
+        raise UsageError(
+            "--service-kind dynamic_grpc wants --grpc-method package.Service/Method"
+            + (f", not '{options.grpc_method}'." if options.grpc_method else ".")
+        )
+    sources = options.inputs.sources
+    if sources in (("random",), ("zero",)) or any(Path(source).is_dir() for source in sources):
+        raise UsageError("--input-data should be provided with a json file with messages for dynamic_grpc.")
+    if options.inputs.batch_size != 1:
+        raise UsageError(
+            "Batching is not supported with dynamic_grpc: a request carries the messages that it is given."
+        )
+    _check_no_regions(options, "dynamic_grpc")
+
+
 def _check_c_api(options: PerfOptions) -> None:
     if not options.model_repository:
         raise UsageError("--model-repository should not be empty when using service-kind=triton_c_api.")
@@ -98,6 +110,7 @@ _KINDS: dict[str, Callable[[PerfOptions], None]] = {
     "openai": _check_openai,
     "tfserving": _check_tfserving,
     "torchserve": _check_torchserve,
+    "dynamic_grpc": _check_dynamic_grpc,
     "triton_c_api": _check_c_api,
 }
 
@@ -179,7 +192,10 @@ def _check_inputs(options: PerfOptions, given: argparse.Namespace) -> None:
     if len(options.inputs.sources) > 1 and any(source in ("zero", "random") for source in options.inputs.sources):
         raise UsageError("--input-data may be given several times for json files only.")
     if options.inputs.shared_memory == "cuda":
-        raise UsageError("Cuda shared memory is not supported. Use --shared-memory system.")
+        raise UsageError(
+            "Cuda shared memory is not supported: no CUDA library is used here, with a GPU or without. "
+            "Use --shared-memory system."
+        )
     if options.parameters and options.protocol != "grpc" and options.service_kind in _V2_KINDS:
         raise UsageError("The --request-parameter option is currently only supported by gRPC protocol.")
     if given.sequence_id_range and given.sequence_id_range.split(":")[0] == "0":

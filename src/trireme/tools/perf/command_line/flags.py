@@ -21,9 +21,10 @@ def _model(add: Add) -> None:
         "--service-kind",
         default="triton",
         metavar="KIND",
-        help="triton (default), openai, tfserving, torchserve or triton_c_api",
+        help="triton (default), openai, tfserving, torchserve, dynamic_grpc or triton_c_api",
     )
     add("--endpoint", default="", metavar="PATH", help="the path for openai, such as v1/chat/completions")
+    add("--grpc-method", default="", metavar="METHOD", help="the method for dynamic_grpc: package.Service/Method")
     add("--bls-composing-models", default="", metavar="A:1,B", help="models that the model calls: their shares, too")
     add("-i", dest="protocol", default="http", metavar="PROTOCOL", help="http (default) or grpc")
     add("-u", dest="url", metavar="HOST:PORT", help="the server (default: localhost:8000, for gRPC localhost:8001)")

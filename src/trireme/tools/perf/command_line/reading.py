@@ -52,7 +52,8 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> PerfO
 def options_of(given: argparse.Namespace) -> PerfOptions:
     """What was given, judged."""
     protocol = given.protocol.lower()
-    if given.service_kind == "triton_c_api" and given.streaming:  # in the original it needs no protocol
+    is_own = given.service_kind == "triton_c_api" and given.streaming
+    if is_own or given.service_kind == "dynamic_grpc":  # in the original they need no protocol
         protocol = "grpc"
     if protocol not in _DEFAULT_URLS:
         raise UsageError("Failed to parse -i (protocol). The value should be either HTTP or gRPC.")
@@ -66,6 +67,7 @@ def options_of(given: argparse.Namespace) -> PerfOptions:
         protocol=protocol,
         url=given.url or _KIND_URLS.get(given.service_kind, _DEFAULT_URLS[protocol]),
         endpoint=given.endpoint,
+        grpc_method=given.grpc_method.removeprefix("/"),
         signature_name=given.model_signature_name,
         model_repository=given.model_repository,
         headers=tuple(map(values.header, given.headers)),

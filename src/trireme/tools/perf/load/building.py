@@ -78,8 +78,11 @@ class LoadRecipe:
                 fault_of=answers.http_fault if self.kind == answers.HTTP else None,
             )
         assert self.headers is not None
-        if self.kind in (answers.GRPC, answers.TENSORFLOW):
-            return GrpcTransport(loop, self.endpoint, driver, self.headers, keeps_bodies=keeps)
+        if self.kind in (answers.GRPC, answers.TENSORFLOW, answers.MESSAGES):
+            reports_each = self.kind == answers.MESSAGES
+            return GrpcTransport(
+                loop, self.endpoint, driver, self.headers, keeps_bodies=keeps, reports_each=reports_each
+            )
         return StreamTransport(
             loop, self.endpoint, driver, self.headers, keeps_bodies=keeps, is_decoupled=self.is_decoupled
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -87,6 +88,8 @@ def _outputs(prepared: PreparedLoad, body: Any) -> dict[str, Any]:
     kind = prepared.recipe.kind
     if kind in (answers.EVENTS, answers.TEXT):
         return {"response": answers.response_text(kind, body)}
+    if kind == answers.MESSAGES:
+        return {"response": {"b64": base64.b64encode(body).decode()}}
     found = {name: _values(datatype, value) for name, (datatype, value) in answers.outputs_of(kind, body).items()}
     return found or dict.fromkeys(prepared.outputs, "")
 

@@ -12,7 +12,7 @@ from trireme.proto import service_pb2
 from trireme.tools.perf.wire import grpc_requests, http_requests, tensorflow_requests
 
 HTTP, GRPC, GRPC_STREAM, EVENTS, TEXT = "http", "grpc", "grpc_stream", "events", "text"
-TENSORFLOW = "tensorflow"
+TENSORFLOW, MESSAGES = "tensorflow", "messages"
 
 Outputs = dict[str, tuple[str, Any]]
 """By name: datatype, and wire bytes or a list of values."""
