@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shlex
+import signal
 import struct
 import subprocess
 import sys
@@ -196,6 +198,21 @@ def test_messages_that_are_none_are_told(tmp_path: Path, entry: Any, sentence: s
     run = perf(tmp_path, *ECHO, "--grpc-method", "echo.Echo/Twice")
     assert run.returncode == 99
     assert sentence in run.stderr
+
+
+def test_ctrl_c_ends_a_command_that_still_writes_messages(tmp_path: Path) -> None:
+    (tmp_path / "wait.py").write_text(
+        "import os, sys, time\nprint(os.getpid(), file=sys.stderr, flush=True)\ntime.sleep(60)"
+    )
+    write_entries(tmp_path, {"message_generator": f"exec {shlex.quote(sys.executable)} wait.py"})
+    words = [sys.executable, "-m", "trireme", "perf", *ECHO, "--grpc-method", "echo.Echo/Twice"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        writer = int(run.stderr.readline())
+        run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=20) == 130
+        with pytest.raises(ProcessLookupError):
+            os.kill(writer, 0)
 
 
 def test_a_grpc_service_that_is_down_is_said(tmp_path: Path) -> None:

@@ -148,6 +148,11 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
 
 
 def _endpoint_type(given: argparse.Namespace) -> str:
+    if "dynamic_grpc" in (given.service_kind, given.endpoint_type):
+        raise UsageError(
+            "dynamic_grpc is not supported here: 'trireme perf --service-kind dynamic_grpc --grpc-method METHOD "
+            "--input-data FILE' sends messages of yours."
+        )
     kind = given.service_kind or ("openai" if given.endpoint_type in _OPENAI_TYPES else "triton")
     values.one_of("--service-kind", kind, ("triton", "openai"))
     found = given.endpoint_type or ("chat" if kind == "openai" else "kserve")

@@ -94,10 +94,13 @@ def _output(command: str, place: str) -> bytes:
     """What a command of the user's own file writes, as a shell runs it."""
     with subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        written = process.stdout.read(MOST_BYTES + 1)
-        if len(written) > MOST_BYTES:
+        try:
+            written = process.stdout.read(MOST_BYTES + 1)
+            if len(written) > MOST_BYTES:
+                raise PerfError(f"{place}: '{command}' writes more than {MOST_BYTES >> 20} MiB")
+        except BaseException:  # Ctrl+C as well
             process.kill()
-            raise PerfError(f"{place}: '{command}' writes more than {MOST_BYTES >> 20} MiB")
+            raise
     if process.returncode:
         raise PerfError(f"{place}: '{command}' ended with exit code {process.returncode}")
     return written

@@ -77,6 +77,7 @@ def test_the_endpoint_follows_the_kind_of_service() -> None:
     ("words", "sentence"),
     [
         (("--endpoint-type", "nvclip"), "is not supported"),
+        (("--endpoint-type", "dynamic_grpc"), "'trireme perf --service-kind dynamic_grpc --grpc-method METHOD"),
         (("--endpoint-type", "embeddings", "--streaming"), "--streaming is not for --endpoint-type embeddings"),
         (("--endpoint-type", "rankings", "--service-kind", "triton"), "does not belong to --service-kind triton"),
         (("--endpoint-type", "chat", "-b", "2"), "--batch-size-text is of --endpoint-type embeddings and rankings"),
