@@ -24,6 +24,7 @@ _COMMAND: Final = "message_generator"
 _GIVEN: Final = "messages"
 _LENGTH: Final = struct.Struct("<I")
 """In front of each message that a command writes."""
+_PIECE_BYTES: Final = 1 << 20
 
 
 class _MessagesForm:
@@ -94,8 +95,10 @@ def _output(command: str, place: str) -> bytes:
     """What a command of the user's own file writes, as a shell runs it."""
     with subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
+        written = bytearray()
         try:
-            written = process.stdout.read(MOST_BYTES + 1)
+            while len(written) <= MOST_BYTES and (piece := process.stdout.read(_PIECE_BYTES)):
+                written += piece
             if len(written) > MOST_BYTES:
                 raise PerfError(f"{place}: '{command}' writes more than {MOST_BYTES >> 20} MiB")
         except BaseException:  # Ctrl+C as well
@@ -103,7 +106,7 @@ def _output(command: str, place: str) -> bytes:
             raise
     if process.returncode:
         raise PerfError(f"{place}: '{command}' ended with exit code {process.returncode}")
-    return written
+    return bytes(written)
 
 
 def _cut(written: bytes, place: str) -> list[bytes]:
