@@ -61,6 +61,8 @@ class GrammarCompiler:
         self._end_ids = tuple(end_ids)
         self._own: Vocabulary | None = None
         self._vocabulary: Any = None
+        self._vocabulary_lock = threading.Lock()
+        """Held while those two are made, which takes a second for a large one."""
         self._trials = GrammarTrials()
         self.compiles_at_once = True
         """Otherwise what is not kept raises NewGrammarError."""
@@ -162,10 +164,11 @@ class GrammarCompiler:
         """In a process of its own first: what that one survives, this one does."""
         key, until = (source, option), math.inf
         library = load_library()
-        with self._lock:
+        with self._vocabulary_lock:
             if self._own is None:
-                self._own = Vocabulary(self._tokenizer, self._end_ids)
-                self._vocabulary = read_vocabulary(library, self._own)
+                own = Vocabulary(self._tokenizer, self._end_ids)
+                self._vocabulary = read_vocabulary(library, own)
+                self._own = own
         try:
             self._trials.check(source, self._own)
             matcher, reason = compiled(library, self._vocabulary, source)

@@ -13,8 +13,9 @@ import pytest
 
 from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar import compiler
-from trireme.llm.grammar.compiler import GrammarCompiler, NewGrammarError
+from trireme.llm.grammar.compiler import MAX_CHOICES, GrammarCompiler, NewGrammarError
 from trireme.llm.grammar.trial import NoTrialError, TrialError
+from trireme.llm.grammar.vocabulary import read_vocabulary
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,49 @@ def test_a_new_grammar_can_be_compiled_later(scribe: Engine) -> None:
             grammars.regex("a")
         found = new.value.compile()
         assert new.value.compile() is grammars.regex("a") is found
+
+
+def test_nobody_waits_at_the_door_while_the_first_grammar_prepares_the_vocabulary(
+    scribe: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes requests asks for grammars as well, and takes those that need none meanwhile."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def read(library: Any, vocabulary: Any) -> Any:
+        has_begun.set()
+        assert may_end.wait(60)
+        return read_vocabulary(library, vocabulary)
+
+    monkeypatch.setattr("trireme.llm.grammar.compiler.read_vocabulary", read)
+    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars, ThreadPoolExecutor(2) as pool:
+        grammars.compiles_at_once = False
+        with pytest.raises(NewGrammarError) as new:
+            grammars.regex("a")
+        first = pool.submit(new.value.compile)
+        assert has_begun.wait(60)
+        asked = pool.submit(grammars.regex, "b")
+        try:
+            assert isinstance(asked.exception(timeout=10), NewGrammarError)
+        finally:
+            may_end.set()
+        assert first.result(60) is grammars.regex("a")
+
+
+@pytest.mark.parametrize("count", [3, 2500, MAX_CHOICES])
+def test_as_many_texts_as_are_taken_can_be_followed_to_their_ends(scribe: Engine, count: int) -> None:
+    texts = [f"{number}{'!' * (number % 3)} is one" for number in range(count - 2)] + ["0", "0!"]
+    state = scribe.grammars.choice(texts).start()
+    encoded = scribe.tokenizer.encode(texts[-3], add_special=False)
+    for token in encoded:
+        assert state.allowed_mask(4096)[token], state.error
+        state.advance(token)
+        assert not state.error
+    assert state.is_finished
+    ends = scribe.grammars.choice(texts).start()
+    for token in scribe.tokenizer.encode("0", add_special=False):
+        ends.advance(token)
+    assert any(ends.allowed_mask(4096)[end] for end in scribe.end_ids)  # here one text ends, and others go on
+    assert not ends.is_finished
 
 
 def test_without_the_package_the_request_hears_what_to_install(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
