@@ -176,11 +176,17 @@ class ConnectionBytes:
         """So much more, or less, is held; nothing is where the connection is gone."""
         if not self._is_closed:
             self.held_bytes += size_bytes
-            if size_bytes > 0 and self.promised_bytes:
-                size_bytes += self._promise(-min(size_bytes, self.promised_bytes))
             self._all.add(size_bytes)
             if size_bytes < 0 and self._waiting:
                 self._check_waiting()
+
+    def arrive(self, size_bytes: int) -> None:
+        """So much more is held of what a client sends, which may have been promised to it."""
+        if not self._is_closed:
+            self.held_bytes += size_bytes
+            if self.promised_bytes:
+                size_bytes += self._promise(-min(size_bytes, self.promised_bytes))
+            self._all.add(size_bytes)
 
     def _check_waiting(self) -> None:
         """Those who wait hold no more than there is: what some held may have been let go of."""

@@ -136,3 +136,18 @@ def test_nobody_waits_for_ever_behind_others_that_are_let_in(monkeypatch: pytest
         assert len(refused) == 10
 
     asyncio.run(story())
+
+
+def test_what_is_promised_to_those_who_send_is_not_taken_by_answers() -> None:
+    everything = InflightBytes(1000)
+    connection = ConnectionBytes(everything)
+    connection.promise(100)
+    connection.hold(60)
+    assert (connection.promised_bytes, everything.used_bytes) == (100, 160)
+    connection.arrive(70)
+    assert (connection.promised_bytes, everything.used_bytes) == (30, 160)
+    connection.hold(-60)
+    connection.arrive(70)
+    assert (connection.promised_bytes, everything.used_bytes) == (0, 140)
+    connection.close()
+    assert (everything.promised_bytes, everything.used_bytes) == (0, 0)

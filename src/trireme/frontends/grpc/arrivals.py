@@ -36,7 +36,10 @@ class Arrivals:
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, is there of what has arrived. Where there is no room for it the client has to wait,
         and after a while the messages that are on their way are refused."""
-        self._inflight.hold(size_bytes)
+        if size_bytes > 0:
+            self._inflight.arrive(size_bytes)
+        else:
+            self._inflight.hold(size_bytes)
         if self._let_in:
             self._look_again()
         elif self.are_held_up:

@@ -200,6 +200,11 @@ class Call(ABC):
         self._held_bytes += size_bytes
         self.connection.hold(size_bytes)
 
+    def hold_answer(self, size_bytes: int) -> None:
+        """So much more is there of an answer for which there is room; `hold` gives it back."""
+        self._held_bytes += size_bytes
+        self.connection.inflight.hold(size_bytes)
+
     def refuse_if_midway(self, reason: str) -> None:
         """There is no room for the rest of a message."""
         if self.is_midway:

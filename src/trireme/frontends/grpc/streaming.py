@@ -171,7 +171,7 @@ class StreamCall(Call):
         if sending is None:
             sending = self._sending = OrderedWork(self.context.loop, self.context.threads, self._lose_message)
         frame = partial(grpc.frame_message, pieces, size, encoding)
-        self.hold(size)
+        self.hold_answer(size)
         if size > INLINE_DEFLATE_BYTES:
             sending.compute(frame, partial(self._collect_held, size))
         else:

@@ -87,7 +87,7 @@ class UnaryCall(Call):
             self._send(grpc.frame_message(pieces, size, encoding))
         else:
             self._request = None  # it is over: a client that leaves now has nothing to cancel
-            self.hold(size)
+            self.hold_answer(size)
             self._any_work().compute(partial(grpc.frame_message, pieces, size, encoding), self._send)
 
     def _send(self, framed: Framed) -> None:

@@ -227,7 +227,7 @@ class Connection(OrderedAnswers):
         if self._is_unwanted:
             return
         self._body_bytes += size_bytes
-        self.inflight.hold(size_bytes)
+        self.inflight.arrive(size_bytes)
         if not self._is_let_in and self.inflight.excess():
             self._pause_reading()
             if self._head is not None:

@@ -59,6 +59,36 @@ def test_answers_of_a_stream_are_refused_beyond_the_limits_however_many_come_at_
     assert not inflight.used_bytes
 
 
+def test_answers_of_a_stream_count_while_they_wait_for_their_turn(client: Any, tools: Any) -> None:
+    inflight = limit(client, 20 * MEGABYTE, 10 * MEGABYTE)
+    messages = [tools.infer_request(model) for model in ("held", *["large"] * 100)]
+    stream_id = client.call(f"{tools.SERVICE}ModelStreamInfer", *messages[:6], is_ended=False)
+    assert 5 * MEGABYTE < inflight.used_bytes < 6 * MEGABYTE
+    client.connection.data_received(b"".join(client.message(stream_id, message) for message in messages[6:]))
+    assert 9 * MEGABYTE < inflight.take_peak() <= 10 * MEGABYTE
+    assert client.server.inference.cancelled, "the stream has ended"
+    fields, _ = client.answers_of(stream_id)
+    assert fields["grpc-status"] == "8"
+    assert "--max-connection-inflight-bytes" in fields["grpc-message"]
+    assert not inflight.used_bytes
+
+
+def test_answers_of_a_stream_that_have_waited_for_their_turn_count_as_others_when_it_comes(
+    client: Any, tools: Any
+) -> None:
+    inflight = limit(client, 20 * MEGABYTE, 10 * MEGABYTE)
+    messages = [tools.infer_request(model) for model in ("held", *["large"] * 8)]
+    stream_id = client.call(f"{tools.SERVICE}ModelStreamInfer", *messages, is_ended=False)
+    (request,) = client.server.inference.held
+    client.server.inference.release(request)
+    client.loop.turn()
+    assert 8 * MEGABYTE < inflight.used_bytes < 9 * MEGABYTE
+    client.connection.data_received(wire.window_update_frame(stream_id, 1 << 30) + wire.window_update_frame(0, 1 << 30))
+    fields, body = client.answers_of(stream_id)
+    assert ("grpc-status" in fields, len(tools.split_messages(body))) == (False, 9)
+    assert not inflight.used_bytes
+
+
 def test_other_methods_are_refused_as_well_and_health_is_not(client: Any, tools: Any) -> None:
     limit(client, MEGABYTE, 9 * MEGABYTE).add(2 * MEGABYTE)  # of other clients
     client.server.inference.large_bytes = 5000
@@ -91,6 +121,13 @@ def test_an_answer_may_take_the_place_of_its_request_however_full_it_is(client: 
     opening = wire.window_update_frame(stream_id, 1 << 20) + wire.window_update_frame(0, 1 << 20)
     client.connection.data_received(opening)
     assert client.answers()[stream_id][0]["grpc-status"] == "0"
+
+
+def test_so_may_an_answer_in_a_stream(bench: Any, tools: Any) -> None:
+    limit(bench.client, 3 * MEGABYTE, 9 * MEGABYTE)
+    stream_id = bench.open("ModelStreamInfer")
+    bench.send(stream_id, tools.infer_request(request_id="its id", data=bytes(2 * MEGABYTE)))
+    assert bench.streamed(stream_id) == (None, ["its id"])
 
 
 def test_small_answers_are_refused_where_they_fill_their_own_connection(client: Any, tools: Any) -> None:

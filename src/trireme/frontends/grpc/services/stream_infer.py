@@ -136,7 +136,7 @@ class StreamedRequest:
         is_explained = response.is_final and self._call.plan.wants_explanation
         encoded = self._encode_explained(response) if is_explained else self._encode(response)
         if encoded is not None:
-            self._pass_on(encoded)
+            self._pass_on(encoded, response.is_final)
         if response.is_final:
             self._complete()
 
@@ -151,7 +151,7 @@ class StreamedRequest:
         """Sends what waited for its turn."""
         waiting, self._waiting = self._waiting, None
         for item in waiting or ():
-            self._call.deliver(item)
+            self._call.deliver_held(item)
 
     def _start_counted(
         self,
@@ -209,16 +209,19 @@ class StreamedRequest:
             log.exception("a request of a stream failed")
             error = InternalError(f"{type(error).__name__}: {error}")
         # A message even where errors are to end the stream: Triton ends it for requests that ran, and only for those.
-        self._pass_on(_whole(self._call.context.encoder.encode_refusal(request_id, error.message)))
+        self._pass_on(_whole(self._call.context.encoder.encode_refusal(request_id, error.message)), True)
         self._complete()
 
-    def _pass_on(self, item: Encoded | ServingError) -> None:
+    def _pass_on(self, item: Encoded | ServingError, is_last: bool) -> None:
+        """The last one takes the place of what the request holds."""
+        request_bytes = self.held_bytes + self.charged_bytes if is_last else 0
         if self._call.is_turn_of(self):
-            self._call.deliver(item)
-        elif self._waiting is None:
-            self._waiting = [item]
-        else:
-            self._waiting.append(item)
+            self._call.deliver(item, request_bytes)
+        elif self._call.keep(item, request_bytes):
+            if self._waiting is None:
+                self._waiting = [item]
+            else:
+                self._waiting.append(item)
 
     def _complete(self) -> None:
         self.is_complete = True
@@ -272,22 +275,40 @@ class StreamInferCall(StreamCall):
         if self._work is not None and self._work.is_busy:
             self.give_up(error)
 
-    def deliver(self, item: Encoded | ServingError) -> None:
-        """Sends a message, or ends the stream with an error."""
+    def deliver(self, item: Encoded | ServingError, request_bytes: int = 0) -> None:
+        """Sends a message in the place of so much of its request, or ends the stream with an error."""
         if isinstance(item, ServingError):
             self._stop_with(status_of(item), item.message)
         else:
             pieces, size = item
-            connection = self.connection
-            queued_bytes = connection.http2.outbound.queued_bytes
+            queued_bytes = self.connection.http2.outbound.queued_bytes
             most_bytes = LARGE_ANSWER_BYTES if self.plan.response_encoding is None else INLINE_DEFLATE_BYTES
             is_large = size + self._outbox_bytes > most_bytes or self._sending is not None
-            if (queued_bytes or is_large or self.context.inflight.is_full) and (
-                excess := connection.inflight.excess_of_answer(size, queued_bytes + self._outbox_bytes)
-            ):
-                self._stop_with(grpc.RESOURCE_EXHAUSTED, excess)
-            else:
+            if not (queued_bytes or is_large or self.context.inflight.is_full) or self._has_room(size, request_bytes):
                 self.send(pieces, size)
+
+    def keep(self, item: Encoded | ServingError, request_bytes: int) -> bool:
+        """Counts a message that waits for its turn; False where there is no room for it, and the stream ends."""
+        if isinstance(item, ServingError):
+            return True
+        if self._has_room(item[1], request_bytes):
+            self.hold_answer(item[1])
+            return True
+        return False
+
+    def deliver_held(self, item: Encoded | ServingError) -> None:
+        """Sends one whose turn has come."""
+        if not self.is_done:
+            if not isinstance(item, ServingError):
+                self.hold(-item[1])
+            self.deliver(item)
+
+    def _has_room(self, size: int, request_bytes: int) -> bool:
+        queued_bytes = self.connection.http2.outbound.queued_bytes + self._outbox_bytes
+        excess = self.connection.inflight.excess_of_answer(size, queued_bytes, request_bytes)
+        if excess:
+            self._stop_with(grpc.RESOURCE_EXHAUSTED, excess)
+        return not excess
 
     def is_turn_of(self, item: StreamedRequest) -> bool:
         """Whether what this request answers may go out now."""
