@@ -129,6 +129,19 @@ def abandoned_calls(ports: Ports, count: int = 3000) -> int:
     return len(raw)
 
 
+def abandoned_queue(ports: Ports, clients: int = 20, count: int = 4000) -> int:
+    """As many queued calls as a model may have, or nearly, whose clients leave all at once."""
+    content = grpc.message(grpc.infer_request("slow", "BYTES", 1, struct.pack("<I", 1) + b"x"))
+    raw = b"".join(grpc.headers(s, grpc.INFER) + grpc.data(s, content) for s in range(1, 2 * count, 2))
+    with contextlib.ExitStack() as held:
+        for _ in range(clients):
+            client = held.enter_context(RawGrpc(ports.grpc))
+            client.send(raw)
+            _ping(client)
+    time.sleep(HOLD_S)  # what their leaving takes is seen, too
+    return clients * len(raw)
+
+
 def rapid_resets(ports: Ports, count: int = 20_000) -> int:
     """Calls that are reset as soon as they are begun."""
     return _flood(
@@ -149,9 +162,7 @@ def resets_with_work(ports: Ports, count: int = 6000, size_bytes: int = 100_000)
             raw = grpc.headers(stream, grpc.INFER) + grpc.data(stream, content)
             client.send(raw, grpc.frame(grpc.RST_STREAM, 0, stream, struct.pack(">I", 8)))
             sent += len(raw)
-        client.send(grpc.frame(grpc.PING, 0, 0, b"the last"))
-        while (found := client.read_frame()) is not None and found[0] not in (grpc.GOAWAY, grpc.PING):
-            pass
+        _ping(client)
         time.sleep(HOLD_S)
     return sent
 
@@ -220,11 +231,17 @@ def _infers(ports: Ports) -> bool:
 def _flood(ports: Ports, raw: bytes) -> int:
     """Sends frames and reads what comes until the server has had enough, or a while is over."""
     with RawGrpc(ports.grpc, timeout_s=10) as client, contextlib.suppress(OSError):
-        client.send(raw, grpc.frame(grpc.PING, 0, 0, b"the last"))
-        while (found := client.read_frame()) is not None:
-            if found[0] == grpc.GOAWAY or (found[0] == grpc.PING and found[3] == b"the last"):
-                break
+        client.send(raw)
+        _ping(client)
     return len(raw)
+
+
+def _ping(client: RawGrpc) -> None:
+    """Waits until the server has looked at all that was sent, or has had enough."""
+    client.send(grpc.frame(grpc.PING, 0, 0, b"the last"))
+    while (found := client.read_frame()) is not None:
+        if found[0] == grpc.GOAWAY or (found[0] == grpc.PING and found[3] == b"the last"):
+            break
 
 
 def _drip(port: int, count: int, first: bytes, rest: bytes) -> int:
@@ -268,6 +285,7 @@ CONNECTION_ATTACKS: dict[str, Attack] = {
         half_sent_bodies,
         unread_answers,
         abandoned_calls,
+        abandoned_queue,
         rapid_resets,
         resets_with_work,
         resets_while_read,

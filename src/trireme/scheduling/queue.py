@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice, takewhile
 from typing import Final
 
 from trireme.config.model_config import DynamicBatchingConfig, QueuePolicy
@@ -14,6 +13,64 @@ from trireme.core.request import InferenceRequest
 
 _LEAST_LEVELS_TO_SWEEP: Final = 64
 """From so many levels on empty ones are forgotten: a model may have as many as a number of 64 bits counts."""
+_LEAST_GAPS_TO_CLOSE: Final = 64
+
+
+class RequestLine:
+    """Requests in the order in which they came, of which any may leave: with a client that has thousands of them here
+    all of those leave at once, and none of them may be searched for. A dict keeps the order, and keeps a gap where one
+    left until it is written anew; the first are found behind as many gaps as there may be."""
+
+    __slots__ = ("_gaps", "_requests")
+
+    def __init__(self) -> None:
+        self._requests: dict[InferenceRequest, None] = {}
+        self._gaps = 0
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[InferenceRequest]:
+        return iter(self._requests)
+
+    @property
+    def first(self) -> InferenceRequest:
+        """The one that came first; there must be one."""
+        return next(iter(self._requests))
+
+    def append(self, request: InferenceRequest) -> None:
+        """Takes the request at the end."""
+        self._requests[request] = None
+
+    def remove(self, request: InferenceRequest) -> bool:
+        """Removes the request; false where it is not here."""
+        if request not in self._requests:
+            return False
+        del self._requests[request]
+        self._note_gaps(1)
+        return True
+
+    def take(self, count: int) -> list[InferenceRequest]:
+        """Removes and returns the first so many, or all where there are fewer."""
+        requests = self._requests
+        if count >= len(requests):
+            taken = list(requests)
+            requests.clear()
+            self._gaps = 0
+            return taken
+        taken = list(islice(requests, count))
+        for request in taken:
+            del requests[request]
+        self._note_gaps(count)
+        return taken
+
+    def _note_gaps(self, count: int) -> None:
+        """Whoever looks for the first passes by the gaps, and to close them costs as much as there are requests: as
+        seldom as that, and often enough, is four times the square root of these."""
+        self._gaps += count
+        if self._gaps > _LEAST_GAPS_TO_CLOSE and self._gaps * self._gaps > 16 * len(self._requests):
+            self._requests = dict(self._requests)
+            self._gaps = 0
 
 
 class QueueLevel:
@@ -22,8 +79,8 @@ class QueueLevel:
     __slots__ = ("can_override", "delayed", "delays_on_timeout", "max_size", "timeout_us", "waiting")
 
     def __init__(self, policy: QueuePolicy) -> None:
-        self.waiting: deque[InferenceRequest] = deque()
-        self.delayed: deque[InferenceRequest] = deque()
+        self.waiting = RequestLine()
+        self.delayed = RequestLine()
         self.max_size = policy.max_queue_size
         self.timeout_us = policy.default_timeout_us
         self.can_override = policy.allow_timeout_override
@@ -40,14 +97,10 @@ class QueueLevel:
         """Removes and returns the requests in time until now whose deadline has come."""
         if self.can_override:
             expired = [request for request in self.waiting if self.deadline_ns(request) <= now_ns]
-            if expired:
-                gone = set(expired)
-                self.waiting = deque(request for request in self.waiting if request not in gone)
+            for request in expired:
+                self.waiting.remove(request)
             return expired
-        expired = []
-        while self.waiting and self.deadline_ns(self.waiting[0]) <= now_ns:
-            expired.append(self.waiting.popleft())
-        return expired
+        return self.waiting.take(sum(1 for _ in takewhile(lambda one: self.deadline_ns(one) <= now_ns, self.waiting)))
 
     def next_deadline_ns(self) -> int | None:
         """The earliest deadline among the requests in time."""
@@ -55,7 +108,7 @@ class QueueLevel:
             return None
         if self.can_override:
             return min(map(self.deadline_ns, self.waiting))
-        return self.deadline_ns(self.waiting[0])
+        return self.deadline_ns(self.waiting.first)
 
 
 class RequestQueue:
@@ -115,34 +168,27 @@ class RequestQueue:
     def take(self, count: int) -> list[InferenceRequest]:
         """Removes and returns the first so many requests in order."""
         if self._only is not None and not self._only.delayed:
-            waiting = self._only.waiting
+            first = self._only.waiting.take(count)
             if count == self.count:
-                first = list(waiting)
-                waiting.clear()
                 self.count = self.size = 0
-                return first
-            first = [waiting.popleft() for _ in range(count)]
-            self._left(first)
+            else:
+                self._left(first)
             return first
         taken: list[InferenceRequest] = []
         for level in self._levels:
             for source in (level.waiting, level.delayed):
-                while source and len(taken) < count:
-                    taken.append(source.popleft())
+                if source and len(taken) < count:
+                    taken += source.take(count - len(taken))
         self._left(taken)
         return taken
 
     def remove(self, request: InferenceRequest) -> bool:
         """Removes the request; false where it is not here."""
         level = self._only or self._level_of(request)
-        for source in (level.waiting, level.delayed):
-            try:
-                source.remove(request)
-            except ValueError:
-                continue
-            self._left([request])
-            return True
-        return False
+        if not level.waiting.remove(request) and not level.delayed.remove(request):
+            return False
+        self._left([request])
+        return True
 
     def expire(self, now_ns: int) -> list[InferenceRequest]:
         """Removes and returns the requests to be rejected now; under DELAY moves them back instead."""
@@ -151,7 +197,11 @@ class RequestQueue:
             if not level.timeout_us:
                 continue
             expired = level.take_expired(now_ns)
-            (level.delayed if level.delays_on_timeout else rejected).extend(expired)
+            if not level.delays_on_timeout:
+                rejected += expired
+                continue
+            for request in expired:
+                level.delayed.append(request)
         self._left(rejected)
         return rejected
 

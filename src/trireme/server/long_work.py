@@ -9,8 +9,9 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 from trireme.core.datatype import BYTES
@@ -40,6 +41,8 @@ and joined. Of strings those with control characters take most. The slices that 
 _OTHER_JSON_GROWTH: Final = 9
 MAX_READING_BYTES: Final = 128 << 20
 """What texts take together as values while they are read; one that takes more is read alone."""
+_TURN_S: Final = 0.02
+"""How long short steps may keep the event loop before others have their turn."""
 _PYTHON_THREADS: Final = 2  # work in Python gains nothing from more; each piece of it may take much memory
 _NATIVE_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
 
@@ -217,6 +220,41 @@ class OrderedWork:
             then()
         except Exception as error:
             self._fail(error)
+
+
+class ShortSteps:
+    """Steps that are short and may be many at once, such as cancelling all that clients who leave have asked for. They
+    are done in turns of the event loop, in the order in which they came; few of them are done at once."""
+
+    __slots__ = ("_is_turn", "_loop", "_turn_end_s", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_turn = False  # whether the time of a turn is being taken
+        self._turn_end_s = 0.0
+
+    def do(self, steps: Iterable[Callable[[], None]]) -> None:
+        """Does the steps, now as far as this turn has time."""
+        self._waiting.extend(steps)
+        if not self._is_turn:
+            self._go_on()
+        elif monotonic() < self._turn_end_s:
+            self._work()
+
+    def _go_on(self) -> None:
+        self._is_turn = bool(self._waiting)
+        if self._is_turn:
+            self._turn_end_s = monotonic() + _TURN_S
+            self._loop.call_soon(self._go_on)
+            self._work()
+
+    def _work(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            waiting.popleft()()
+            if monotonic() >= self._turn_end_s:
+                return
 
 
 HandOver = Callable[[Callable[[Any], None], Future[Any]], Any]

@@ -61,3 +61,47 @@ def test_timeouts_count_where_a_level_can_have_them() -> None:
     assert queue_of({9: timed}).has_timeouts
     batching = DynamicBatchingConfig((), default_queue_policy=timed, priority_queue_policies={})
     assert RequestQueue(batching).has_timeouts
+
+
+class ComparedRequest(InferenceRequest):
+    """Counts how often somebody looks whether it is another one."""
+
+    compared_count = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedRequest.compared_count += 1
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+def test_a_request_that_leaves_a_long_queue_is_not_searched_for() -> None:
+    queue = RequestQueue()
+    requests = [ComparedRequest("model", "", str(place), {}, lambda response: None) for place in range(5_000)]
+    for request in requests:
+        queue.push(request)
+
+    ComparedRequest.compared_count = 0
+    leaving = requests[-2_000:]
+    assert all(queue.remove(request) for request in leaving)
+    assert not queue.remove(leaving[0])
+    assert ComparedRequest.compared_count < len(leaving), "one in a few thousand has the hash of another"
+    assert queue.take(5_000) == requests[:-2_000]
+
+
+def test_whoever_comes_and_leaves_in_whatever_order_a_queue_keeps_its_own() -> None:
+    chance = random.Random(11)
+    queue, expected = RequestQueue(), list[InferenceRequest]()
+    for _ in range(300):
+        for _ in range(chance.randrange(60)):
+            expected.append(request_of(0))
+            queue.push(expected[-1])
+        for _ in range(chance.randrange(40)):
+            if expected:
+                assert queue.remove(expected.pop(chance.randrange(len(expected))))
+        count = chance.randrange(min(30, len(expected)) + 1)
+        assert queue.take(count) == expected[:count]
+        del expected[:count]
+        assert list(queue.in_order()) == expected
+        assert queue.count == queue.size == len(expected)
+    assert queue.take(len(expected)) == expected

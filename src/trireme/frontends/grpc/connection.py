@@ -357,9 +357,7 @@ class GrpcConnection(asyncio.Protocol):
             self._keepalive.ping_answered()
 
     def _abandon_calls(self) -> None:
-        for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.abandon()
+        self.context.leaving.do([stream.abandon_call for stream in self.http2.streams.values()])
 
     def _check_unread(self, transport: asyncio.Transport) -> None:
         """DATA stops when the socket is full, so a buffer that still grows is full of answers to cheap frames."""

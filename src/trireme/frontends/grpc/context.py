@@ -13,7 +13,7 @@ from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.inflating import Inflation
 from trireme.protocol.v2.grpc_request import InferRequestDecoder
 from trireme.protocol.v2.grpc_response import InferResponseEncoder
-from trireme.server.long_work import create_threads
+from trireme.server.long_work import ShortSteps, create_threads
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
@@ -33,6 +33,7 @@ class ServiceContext:
         "inflation",
         "inflight",
         "is_stopping",
+        "leaving",
         "loop",
         "options",
         "process_delay_s",
@@ -66,6 +67,8 @@ class ServiceContext:
         self.call_count = 0
         self._fault_counts: dict[str, int] = {}  # by the reason, of which there are as many as the code has
         self.is_stopping = False
+        self.leaving = ShortSteps(loop)
+        """What is cancelled because its clients have left."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.threads: ThreadPoolExecutor = create_threads("grpc")
         self.inflation = Inflation("grpc")

@@ -300,6 +300,11 @@ class _HeldConnection(GrpcConnection):
         if not self._client.is_held_back:
             super()._read_again(transport)
 
+    def _abandon_calls(self) -> None:
+        """At once, because the number of the connection is another's afterwards."""
+        for stream in list(self.http2.streams.values()):
+            stream.abandon_call()
+
 
 def _ignore(response: InferenceResponse) -> None:
     """Responses come from the server process."""

@@ -36,3 +36,8 @@ class Stream:
         self.queue: deque[Buffer] | None = None  # DATA that waits for a window
         self.queued_bytes = 0
         self.trailers: bytes | None = None  # the block to send once the queue is empty
+
+    def abandon_call(self) -> None:
+        """Tells the sink's object, where there still is one, that the peer has left."""
+        if self.call is not None:
+            self.call.abandon()
