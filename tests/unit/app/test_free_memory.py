@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import weakref
 
 import pytest
@@ -54,3 +55,47 @@ def _counting(looks: list[int], take_peak):  # type: ignore[no-untyped-def]
         return int(take_peak(inflight))
 
     return counted
+
+
+class Collections:
+    """Counts the collections of everything, in place of those."""
+
+    count = 0
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.blocks = 1_000_000
+        monkeypatch.setattr(gc, "collect", self._collect)
+        monkeypatch.setattr(sys, "getallocatedblocks", lambda: self.blocks)
+
+    def _collect(self) -> int:
+        self.count += 1
+        return 0
+
+
+def test_many_small_objects_that_are_gone_are_memory_to_be_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    python = Collections(monkeypatch)
+    watch = free_memory.MemoryWatch(InflightBytes())
+    looks = []
+    for blocks in (1_000_000, 3_000_000, 3_000_000, 2_700_000, 1_000_000, 1_000_000, 1_000_000):
+        python.blocks = blocks
+        looks.append(watch.look())
+
+    assert looks == [False, False, False, False, True, True, False], "and once more behind it"
+
+
+def test_many_objects_are_not_looked_through_while_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    python, inflight = Collections(monkeypatch), InflightBytes()
+    watch = free_memory.MemoryWatch(inflight)
+    inflight.add(64 << 20)
+    inflight.add(-64 << 20)
+    python.blocks = 3_000_000
+    for _ in range(2):
+        assert watch.look()
+        watch.clear_free_lists()
+    assert python.count == 0
+    assert not watch.look(), "nothing more is to be had as long as they are there"
+
+    python.blocks = 1_100_000
+    assert watch.look()
+    watch.clear_free_lists()
+    assert python.count == 1
