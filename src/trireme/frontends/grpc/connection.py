@@ -292,13 +292,13 @@ class GrpcConnection(asyncio.Protocol):
         if transport is None or self.http2.is_closed:
             return
         self.http2.check_stall()
-        is_held_back = self._is_held_back(transport)
+        is_held_back = self.is_held_off or self._is_held_back(transport)
         if is_held_back:  # the time that it has to go on begins when it need not wait
             self._progress.arriving.restart()
         unsent_bytes = transport.get_write_buffer_size()
         self.inflight.set_unsent(self.http2.outbound.queued_bytes + unsent_bytes)  # small answers are not, as they come
         fault = self._progress.find_fault(self.http2, unsent_bytes, now_s)
-        if fault and not self.is_held_off and not is_held_back:
+        if fault and not is_held_back:
             self.http2.close(ENHANCE_YOUR_CALM, fault)
         elif self._progress.is_idle_long(self.http2, now_s):
             self.stop_accepting()

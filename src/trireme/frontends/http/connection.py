@@ -181,7 +181,7 @@ class Connection(OrderedAnswers):
         size = head.content_length
         if 0 <= size <= len(rest):
             self._dispatch(head, rest[:size])
-            return rest[size:]
+            return self._begin_next(rest[size:])
         too_large = size_refusal(head, self._limits) or self.inflight.fits_never(size)
         if too_large:
             self._refuse(413, too_large, head)
@@ -278,7 +278,13 @@ class Connection(OrderedAnswers):
             self._answer_refused(head, head, refusal)
         else:
             self._dispatch(head, collector.body())
-        return rest
+        return self._begin_next(rest)
+
+    def _begin_next(self, data: bytes) -> bytes:
+        """What came behind a request: the time that the next one's head may take begins now."""
+        if data:
+            self._pace.begin_head()
+        return data
 
     # --- answering
 

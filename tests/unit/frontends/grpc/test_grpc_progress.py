@@ -62,6 +62,32 @@ def test_a_client_that_may_not_send_on_is_not_given_up(slow: Any) -> None:
     assert sweep(slow, 11) == "a message arrives too slowly"
 
 
+def test_a_client_that_was_not_read_from_has_all_of_its_time_behind_that(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("trireme.frontends.pace.monotonic", lambda: now[0])
+    bench = start(pace=LIMITS)
+    connection = bench.client.connection
+    stream_id = bench.open("ModelStreamInfer")
+
+    def sweep_later(seconds: float) -> str:
+        now[0] += seconds
+        connection.check_progress(now[0])
+        reason: str = connection.http2.close_reason
+        return reason
+
+    assert sweep_later(0) == ""
+    connection.data_received(wire.frame(wire.DATA, 0, stream_id, bytes((0, 0, 0, 1, 0)) + b"x"))
+    connection.expect(1 << 40)
+    assert connection.is_held_off
+    assert [sweep_later(9) for _ in range(3)] == ["", "", ""]
+    connection.expect(-1 << 40)
+    assert not connection.is_held_off
+    assert sweep_later(9) == ""
+    assert sweep_later(2) == "a message arrives too slowly"
+
+
 @pytest.mark.parametrize("message", [b"", bytes((0, 0, 0, 0, 0)), bytes((0, 0, 0, 0, 1)) + b"x"])
 def test_a_unary_call_whose_request_never_ends_is_given_up(slow: Any, message: bytes) -> None:
     """Though no message is midway: none has begun, or it is whole and waits for the request's end."""

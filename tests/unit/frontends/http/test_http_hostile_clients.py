@@ -60,6 +60,28 @@ def test_a_body_that_goes_on_is_waited_for(
     assert b"408 Request Timeout" in impatient.transport.output
 
 
+@pytest.mark.parametrize("pieces", [2, 1])
+def test_a_head_behind_another_request_has_a_time_of_its_own(
+    pieces: int, impatient: Any, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("trireme.frontends.pace.monotonic", lambda: now[0])
+    request = b"POST /v2/nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n{} "
+    if pieces == 2:
+        impatient.feed(request[:-2])
+    else:
+        impatient.feed(request[:20])
+    now[0] += 9
+    impatient.feed((request[-2:] if pieces == 2 else request[20:]) + GET[:10])
+    assert bytes(impatient.take()).count(b"HTTP/1.1 404") == 1
+    now[0] += 9
+    sweep(impatient, loop, now[0])
+    assert not impatient.transport.output, "of the second head's ten seconds nine have passed"
+    now[0] += 2
+    sweep(impatient, loop, now[0])
+    assert b"408 Request Timeout" in impatient.transport.output
+
+
 def test_a_client_that_reads_slowly_is_kept(impatient: Any, loop: asyncio.AbstractEventLoop) -> None:
     impatient.transport.buffer_size = 101
     impatient.connection.pause_writing()
