@@ -75,3 +75,17 @@ def test_no_kind_takes_more_than_is_counted(kind: str, write: Callable[[Tensor],
     finally:
         tracemalloc.stop()
     assert len(data) + peak_bytes <= json_memory_bytes([tensor])
+
+
+@pytest.mark.parametrize("kind", ["BOOL", "INT8", "UINT8"])
+def test_a_short_answer_takes_one_slice_beyond_what_is_counted(kind: str) -> None:
+    """Which only as many as there are threads do at the same time."""
+    data = DATA[kind][:300_000]
+    tensor = Tensor("OUTPUT0", kind, (len(data),), data)
+    tracemalloc.start()
+    try:
+        _infer(tensor)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(data) + peak_bytes <= json_memory_bytes([tensor]) + 10_000_000
