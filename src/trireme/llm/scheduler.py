@@ -113,9 +113,11 @@ class Scheduler:
         newcomer = self._line.first_by_share()
         if newcomer is None or self._line.running_of_request(newcomer):
             return
-        if self._free_slots and self._room_for(newcomer, self.limits.max_step_tokens):
+        budget = self.limits.max_step_tokens
+        if self._free_slots and self._room_for(newcomer, budget):
             return
-        victim = who_gives_way(newcomer, self._running, self._line)
+        missing = self._need_of(newcomer, budget)[2] - self.pool.free_count
+        victim = who_gives_way(newcomer, self._running, self._line, missing, self.limits.block_size)
         if victim is not None:
             self._preempt(victim)
             self._line.is_turn_of_share = True
@@ -229,14 +231,18 @@ class Scheduler:
 
     def _room_for(self, sequence: Sequence, budget: int) -> tuple[list[int], int] | None:
         """The known blocks of one that waits, and how many of its tokens the next step computes; None: no room."""
+        found, count, wanted = self._need_of(sequence, budget)
+        if wanted > self.pool.free_count or not self._leaves_room(wanted):
+            return None
+        return found, count
+
+    def _need_of(self, sequence: Sequence, budget: int) -> tuple[list[int], int, int]:
+        """The same, and how many of the free blocks that takes."""
         size, found = len(sequence.tokens), self._known_blocks(sequence)
         start = len(found) * self.limits.block_size
         count = min(size - start, budget)
         fresh = self._blocks_for(start + count) - len(found)
-        wanted = fresh + self.pool.count_free(found) + self._ends_of_beams(sequence)
-        if wanted > self.pool.free_count or not self._leaves_room(wanted):
-            return None
-        return found, count
+        return found, count, fresh + self.pool.count_free(found) + self._ends_of_beams(sequence)
 
     def _admit(self, sequence: Sequence, opened: _OpenPlan) -> bool:
         room = self._room_for(sequence, opened.budget)

@@ -131,8 +131,8 @@ def soak(count: int, seed: int = 0, sample: int = 60) -> dict[str, int]:
     crowd = Crowd(engine, seed)
     gave_way: list[Sequence] = []
 
-    def who(newcomer: Sequence, running: Iterable[Sequence], line: WaitingLine) -> Sequence | None:
-        victim = giving_way.who_gives_way(newcomer, running, line)
+    def who(newcomer: Sequence, running: Iterable[Sequence], line: WaitingLine, *more: int) -> Sequence | None:
+        victim = giving_way.who_gives_way(newcomer, running, line, *more)
         gave_way.extend([victim] if victim is not None else [])
         return victim
 

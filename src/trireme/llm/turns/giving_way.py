@@ -18,11 +18,16 @@ def one_of_most(running: Iterable[Sequence], line: WaitingLine) -> Sequence:
     return max(enumerate(running), key=lambda entry: (line.running_of_request(entry[1]), entry[0]))[1]
 
 
-def who_gives_way(newcomer: Sequence, running: Iterable[Sequence], line: WaitingLine) -> Sequence | None:
-    """One of several that run of a request, for one of a request of which nothing runs; None: nobody does."""
+def who_gives_way(
+    newcomer: Sequence, running: Iterable[Sequence], line: WaitingLine, missing_blocks: int, block_size: int
+) -> Sequence | None:
+    """One of several that run of a request, for one of a request of which nothing runs; None: nobody does, as where
+    so many blocks would be missing even if all that may go had gone."""
     if newcomer.pending or newcomer.peers:
         return None
     may_go = [one for one in running if line.running_of_request(one) > 1 and _has_had_turn(one, newcomer)]
+    if missing_blocks > sum(len(one.blocks) - one.cached // block_size for one in may_go):
+        return None
     return one_of_most(may_go, line) if may_go else None
 
 

@@ -140,6 +140,16 @@ def test_where_blocks_run_out_the_request_of_which_most_run_gives_them_up() -> N
     assert small.preemptions == 0
 
 
+def test_nobody_gives_way_to_what_does_not_fit_beside_others_even_then() -> None:
+    long, many = sequence(1, wanted=900, prompt_size=800), choices(100, 16, wanted=120)
+    scheduler = start(32, [long], many, blocks=1000)
+    steps_until(scheduler, lambda: many[0].output_count >= 60)
+    large = sequence(1000, prompt_size=3200)
+    scheduler.add(large)
+    assert steps_until(scheduler, all_ended(many)) == 60
+    steps_until(scheduler, all_ended([long, large]))
+
+
 def test_what_is_more_important_gives_way_to_nobody() -> None:
     many = choices(1, 4, wanted=200, priority=-1)
     scheduler = start(4, many, [sequence(100, wanted=3)])
