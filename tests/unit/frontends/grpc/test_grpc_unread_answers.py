@@ -130,6 +130,19 @@ def test_so_may_an_answer_in_a_stream(bench: Any, tools: Any) -> None:
     assert bench.streamed(stream_id) == (None, ["its id"])
 
 
+def test_an_answer_that_was_counted_while_it_waited_for_its_turn_goes_out_however_full_it_is(
+    bench: Any, tools: Any
+) -> None:
+    inflight = limit(bench.client, 3 * MEGABYTE, 9 * MEGABYTE)
+    stream_id = bench.open("ModelStreamInfer")
+    bench.send(stream_id, tools.infer_request("held", request_id="first"))
+    bench.send(stream_id, tools.infer_request(request_id="second", data=bytes(2 * MEGABYTE)))
+    inflight.add(2 * MEGABYTE)  # of other clients
+    inference = bench.client.server.inference
+    inference.release(inference.held[0])
+    assert bench.streamed(stream_id) == (None, ["first", "second"])
+
+
 def test_small_answers_are_refused_where_they_fill_their_own_connection(client: Any, tools: Any) -> None:
     inflight = limit(client, 99 * MEGABYTE, 9000)
     for _ in range(1000):

@@ -297,11 +297,13 @@ class StreamInferCall(StreamCall):
         return False
 
     def deliver_held(self, item: Encoded | ServingError) -> None:
-        """Sends one whose turn has come."""
-        if not self.is_done:
-            if not isinstance(item, ServingError):
-                self.hold(-item[1])
-            self.deliver(item)
+        """Sends one whose turn has come, in the place that it has had since."""
+        if self.is_done:
+            return
+        size = 0 if isinstance(item, ServingError) else item[1]
+        if size:
+            self.hold(-size)
+        self.deliver(item, size)
 
     def _has_room(self, size: int, request_bytes: int) -> bool:
         queued_bytes = self.connection.http2.outbound.queued_bytes + self._outbox_bytes
