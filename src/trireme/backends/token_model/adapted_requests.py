@@ -89,10 +89,10 @@ class AdaptedRequests:
 
     def _read(self, task: int, group: tuple[TokenAnswer, ...], submit: Submit) -> None:
         """In the thread that waits for adapters."""
-        if self._waiting.pop(group, _GONE) is _GONE:
+        if group not in self._waiting:
             return
         try:
-            adapter = self._store.take(str(task))
+            adapter = self._store.take(str(task))  # which may wait until those that have the others have ended
         except Exception as error:
             is_unknown = isinstance(error, UnknownAdapterError)
             told = RuntimeError(f"'lora_task_id' is {task}: {error}") if is_unknown else error
@@ -101,8 +101,10 @@ class AdaptedRequests:
                 log.exception("an adapter cannot be read")
             for answer in group:
                 answer.fail(told, code or ErrorCode.INTERNAL)
-            return
-        self._begin_all(adapter, group, submit)
+        else:
+            self._begin_all(adapter, group, submit)  # but those that have ended meanwhile
+        finally:
+            self._waiting.pop(group, None)
 
     def _begin_all(self, adapter: PlacedAdapter, answers: Sequence[TokenAnswer], submit: Submit) -> None:
         self._metrics.count(adapter.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -125,11 +125,12 @@ class TokenModel:
         self._ids.add(name, answers)
         timeout_us = request.timeout()
         deadline = time.monotonic() + timeout_us / 1e6 if timeout_us else None
+        submit = partial(self._submit, deadline, self._core.new_id())
         try:
             if self._adapted is not None and wishes.adapter is not None:
-                self._adapted.begin(wishes.adapter, answers, partial(self._submit, deadline), deadline)
+                self._adapted.begin(wishes.adapter, answers, submit, deadline)
             else:
-                self._submit_all(answers, deadline)
+                self._submit_all(answers, submit)
         except Exception:
             self._ids.remove(name)
             raise
@@ -180,16 +181,19 @@ class TokenModel:
         )
         return answer
 
-    def _submit_all(self, answers: list[TokenAnswer], deadline: float | None) -> None:
+    def _submit_all(self, answers: list[TokenAnswer], submit: Callable[[TokenAnswer], None]) -> None:
         """Raises where the first is refused; others are told."""
-        self._submit(deadline, answers[0])
+        submit(answers[0])
         for answer in answers[1:]:
             try:
-                self._submit(deadline, answer)
+                submit(answer)
             except Exception as error:
                 answer.fail(error, _code_of(error))
 
-    def _submit(self, deadline: float | None, answer: TokenAnswer, adapter: PlacedAdapter | None = None) -> None:
+    def _submit(
+        self, deadline: float | None, request_id: int, answer: TokenAnswer, adapter: PlacedAdapter | None = None
+    ) -> None:
+        """All texts of a request have its id, by which the engine shares its room among requests."""
         begun: list[Lane] = []
         try:
             for lanes in answer.lanes_by_row():
@@ -204,6 +208,7 @@ class TokenModel:
                     end_ids=lanes[0].row.end_ids,
                     sequence_id=number,
                     adapter=adapter,
+                    request_id=request_id,
                 )
                 begun += lanes
         except Exception as error:

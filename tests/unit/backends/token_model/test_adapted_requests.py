@@ -1,0 +1,78 @@
+"""Requests that wait for an adapter while every place for one is in use."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, cast
+
+from trireme.backends.python.pb_utils.errors import ErrorCode
+from trireme.backends.token_model.adapted_requests import AdaptedRequests
+from trireme.backends.token_model.token_answer import TokenAnswer
+from trireme.llm.adapters.adapter import PlacedAdapter
+
+
+class FullStore:
+    """Has room once it is told so."""
+
+    def __init__(self) -> None:
+        self.room, self.asked, self.returned = threading.Event(), threading.Event(), threading.Event()
+
+    def take_if_kept(self, name: str) -> PlacedAdapter | None:
+        return None
+
+    def take(self, name: str) -> PlacedAdapter:
+        self.asked.set()
+        assert self.room.wait(60)
+        return PlacedAdapter(name, b"", cast(Any, None))
+
+    def give_back(self, adapter: PlacedAdapter) -> None:
+        self.returned.set()
+
+    def close(self) -> None:
+        self.room.set()
+
+
+class Metrics:
+    def count(self, name: str) -> None:
+        """Of no interest here."""
+
+    def update(self) -> None:
+        """The same."""
+
+
+class Answer:
+    """What is seen of a `TokenAnswer`."""
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.errors: list[tuple[str, ErrorCode]] = []
+
+    def wait(self) -> None:
+        """It is not begun yet."""
+
+    def begin(self, submit: Any) -> bool:
+        if not self.is_closed:
+            submit()
+        return not self.is_closed
+
+    def fail(self, error: Exception, code: ErrorCode) -> None:
+        self.is_closed = True
+        self.errors.append((str(error), code))
+
+
+def test_a_request_whose_time_is_over_is_ended_also_while_no_place_is_free_for_its_adapter() -> None:
+    store, answer = FullStore(), Answer()
+    requests = AdaptedRequests(cast(Any, store), 1, cast(Any, Metrics()))
+    begun: list[object] = []
+    deadline = time.monotonic() + 0.01
+    requests.begin(1, [cast(TokenAnswer, answer)], lambda one, adapter: begun.append(one), deadline)
+    assert store.asked.wait(60)
+    time.sleep(max(deadline - time.monotonic(), 0))
+    requests.look_around()
+    assert [text for text, _ in answer.errors] == ["the request was ended: timeout"]
+    store.room.set()
+    assert store.returned.wait(60)
+    requests.stop()
+    assert begun == []
