@@ -50,8 +50,8 @@ class Answer:
         """
         self._pacer = pacer
         self._lock = threading.Lock()
-        self._held: list[TextOutput] = []
-        """What may not be sent yet, at most the answer itself."""
+        self._held: dict[int, list[TextOutput]] = {}
+        """What may not be sent yet of each choice, at most the answer itself; the one that ends the answer is last."""
         self._wishes = wishes
         self._sender = sender
         self._logprobs = LogprobTexts(tokenizer, wishes.tokens)
@@ -70,11 +70,15 @@ class Answer:
     def __call__(self, output: TextOutput) -> None:
         """Takes news of the request; never raises, so that the request is always answered."""
         with self._lock:
+            if output.prompt_logprobs is not None:
+                self._prompt_logprobs = output.prompt_logprobs
             if self._pacer is None or not (self._held or not self._sender.has_credit()):
                 self._handle(output)
                 return
-            self._held.append(output)
-            is_first = len(self._held) == 1
+            is_first = not self._held
+            held = self._held.pop(output.index, []) if output.is_last else self._held.get(output.index, [])
+            held.append(output)
+            self._held[output.index] = held
         if is_first:
             self._pacer.add(self)
 
@@ -86,10 +90,7 @@ class Answer:
         """Sends what may be sent of what is held, all of a choice at once; whether nothing is left."""
         with self._lock:
             while self.can_go_on():
-                index = self._held[0].index
-                own = [output for output in self._held if output.index == index]
-                self._held = [output for output in self._held if output.index != index]
-                self._handle(joined(own))
+                self._handle(joined(self._held.pop(next(iter(self._held)))))
             return not self._held
 
     def _handle(self, output: TextOutput) -> None:
@@ -104,8 +105,6 @@ class Answer:
                 self._on_end(output)
 
     def _take(self, output: TextOutput) -> None:
-        if output.prompt_logprobs is not None:
-            self._prompt_logprobs = output.prompt_logprobs
         if self._wishes.is_prompt_only and output.finish_reason in REASONS:
             output = _without_text(output)
         if output.finish_reason is not None and output.finish_reason not in REASONS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from waiting import until
@@ -100,3 +101,20 @@ def test_choices_of_a_slow_stream_stay_apart(engine: Engine, read: Read) -> None
     slow.add(5)
     answer(piece(0, "end", is_last=True))
     until(lambda: slow.is_ended)
+
+
+def test_a_choice_that_ends_last_of_all_takes_no_other_with_it(engine: Engine, read: Read) -> None:
+    changed = threading.Condition()
+    slow = SlowSender(changed, 0)
+    sender: Any = slow
+    answer = Answer(
+        read(text="x", stream=True, n=3), sender, engine.tokenizer, lambda _: None, pacer=Pacer(wait_with(changed))
+    )
+    for index in (0, 1, 2):
+        answer(piece(index, f"{index} "))
+    for index in (1, 2):
+        answer(replace(piece(index, f"end {index}", is_last=True), usage=None))
+    answer(piece(0, "end 0", is_last=True))
+    slow.add(9)
+    until(lambda: slow.is_ended)
+    assert sorted(slow.texts) == ["0 end 0", "1 end 1", "2 end 2"]
