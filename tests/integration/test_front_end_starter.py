@@ -118,16 +118,80 @@ def test_a_process_that_could_not_be_forked_is_asked_for_again_and_gets_no_clien
     asyncio.run(run())
 
 
-def test_a_late_pid_is_not_given_to_the_successor() -> None:
+def test_a_fork_that_fails_is_no_replacement_and_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        starter = HandPlayedStarter()
+        processes = started(starter)
+        for _ in range(3):
+            number, descriptors = await starter.request()
+            starter.end(descriptors)  # as the one that forks does, whose own they are
+            await asyncio.sleep(0.02)
+            starter.reply(FAILED, number, "no memory")
+        number, _ = await starter.request()
+        starter.reply(FORKED, number, 1 << 30)
+        await until(lambda: processes.living)
+        assert processes.restart_count == 0
+        processes._is_stopping = True
+        starter.end(list(starter.open))
+        await processes.close(0)
+
+    with caplog.at_level("INFO"):
+        asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records] == [
+        "a front-end process could not be started, which is tried again every second: no memory",
+        "there is no front-end process: the server process itself serves all clients that come",
+        "front-end processes can be started again",
+    ]
+
+
+def test_clients_are_served_here_while_no_process_can_be_forked() -> None:
+    async def run() -> None:
+        starter = HandPlayedStarter()
+        processes = started(starter)
+        listening = socket.create_server(("127.0.0.1", 0))
+        accepting = processes.accept(0, listening, Greeter, None)
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(listening.getsockname()) as client:
+            client.setblocking(False)
+            number, descriptors = await starter.request()
+            starter.reply(FAILED, number, "no memory")
+            starter.end(descriptors)
+            async with asyncio.timeout(60):
+                assert await loop.sock_recv(client, 10) == b"hello"
+        number, _ = await starter.request()
+        starter.reply(FORKED, number, 1 << 30)
+        await until(lambda: processes.living)
+        assert not processes.is_alone
+        accepting.close()
+        processes._is_stopping = True
+        starter.end(list(starter.open))
+        await processes.close(0)
+
+    asyncio.run(run())
+
+
+class Greeter(asyncio.Protocol):
+    """A client's connection that says one word."""
+
+    def claim(self, peer: Any) -> bool:
+        return True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).write(b"hello")
+
+
+def test_one_that_has_ended_before_its_pid_is_told_has_a_successor_of_its_own() -> None:
     async def run(late: subprocess.Popen[bytes]) -> None:
         starter = HandPlayedStarter()
         processes = started(starter)
         first, descriptors = await starter.request()
         starter.end(descriptors)
-        second, _ = await starter.request()
+        await asyncio.sleep(0.02)
         starter.reply(FORKED, first, late.pid)
         assert await asyncio.to_thread(late.wait, 60) == -9  # nobody has use for it
+        second, _ = await starter.request()
         assert not processes.living
+        assert processes.restart_count == 1
         starter.reply(FORKED, second, 1 << 30)
         await until(lambda: processes.living)
         processes._is_stopping = True

@@ -44,7 +44,8 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 def start_front_ends(
     options: ServerOptions, loop_factory: LoopFactory, gc_thresholds: tuple[int, int, int]
 ) -> Starter | None:
-    """Forks the process that forks them; None where the system cannot do it, and the server has one process."""
+    """Forks the process that forks them; None on systems that have none, where the server has one process. Raises
+    OSError where it cannot be forked."""
     if sys.platform != "linux":
         return None
     return start_starter(partial(serve_clients, _front_plan(options, loop_factory, gc_thresholds)))

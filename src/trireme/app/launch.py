@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trireme.app.early_interrupt import ending_at_once
@@ -27,7 +28,9 @@ def run(
     before that which models could not be loaded, and then shows their errors in the log's place."""
     fork_server = ForkServer.start()  # imports elsewhere what workers need, while this process imports the server
     try:
-        starter = _front_end_starter(options) if _may_have_front_ends(options) else None
+        starter = None
+        if _may_have_front_ends(options):
+            starter, options = _front_end_starter(options)
         search = DeviceSearch(options.devices)
         with ending_at_once():
             from trireme.app.application import run as run_application
@@ -43,10 +46,15 @@ def _may_have_front_ends(options: ServerOptions) -> bool:
     return may_have_front_ends(options.frontend_processes, core_count())
 
 
-def _front_end_starter(options: ServerOptions) -> Starter | None:
-    """The process that forks front-end processes: off this one behind its imports, and before it has a thread."""
+def _front_end_starter(options: ServerOptions) -> tuple[Starter | None, ServerOptions]:
+    """The process that forks front-end processes: off this one behind its imports, and before it has a thread. Where
+    there can be none, the server has one process, and its log says so."""
     with ending_at_once():
         from trireme.app.application import GC_THRESHOLDS, loop_factory  # and all that the server imports
         from trireme.app.front_ends import start_front_ends
 
-    return start_front_ends(options, loop_factory(), GC_THRESHOLDS)
+    try:
+        return start_front_ends(options, loop_factory(), GC_THRESHOLDS), options
+    except OSError as error:
+        notice = f"no front-end process can be started: {error}; the server process itself serves all clients"
+        return None, replace(options, notices=(*options.notices, notice))

@@ -65,6 +65,7 @@ class FrontendProcesses:
         self._acceptors: list[Acceptor] = []
         self._is_stopping = False
         self._is_starter_gone = False
+        self._cannot_fork = False  # so the starter has said last
         self._starter_silent_count = 0  # how often it was looked since it was asked, and has not replied
         self._watch_timer: asyncio.TimerHandle | None = None
         self.on_unfit: Callable[[int, str], None] | None = None
@@ -102,8 +103,9 @@ class FrontendProcesses:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is no front-end process any more, and none can be started: this process has all clients."""
-        return self._is_starter_gone and all(process is None for process in self._slots)
+        """Whether there is no front-end process, and none can be started, at least for now: this process takes all
+        clients that come."""
+        return (self._is_starter_gone or self._cannot_fork) and not self.living
 
     @property
     def numbered(self) -> Sequence[FrontProcess | None]:
@@ -201,10 +203,16 @@ class FrontendProcesses:
         return line[0], side[0]
 
     def _on_end(self, process: FrontProcess) -> None:
-        """Its line has ended: it is gone, or of no use any more."""
+        """Its line has ended: it is gone, or of no use any more. Of one that the starter has not told of yet, that is
+        waited for, because it may never have been there."""
+        if process in self._asked.values() and not self._is_starter_gone:
+            return
         number = self._slots.index(process)
         self._slots[number] = None
         if self._is_stopping:
+            return
+        if process.pid is None and process.is_reaped:  # it could not be forked
+            self._loop.call_later(_AGAIN_S, self._start_process, number)
             return
         _kill(process)
         what = "front-end process %d (pid %s) has ended, its connections with it; "
@@ -228,7 +236,7 @@ class FrontendProcesses:
     def _check_alone(self) -> None:
         if self.is_alone and not self._is_stopping and not self._is_alone_told:
             self._is_alone_told = True
-            log.error("there is no front-end process any more: the server process itself serves all clients")
+            log.error("there is no front-end process: the server process itself serves all clients that come")
             self._go_on()
 
     def _go_on(self) -> None:
@@ -279,9 +287,7 @@ class FrontendProcesses:
         if kind == FORKED:
             self._on_forked(*facts)
         elif kind == FAILED:
-            number, reason = facts
-            log.error("a front-end process could not be started: %s", reason)
-            self._asked.pop(number).close()
+            self._on_fork_failed(*facts)
         elif kind == ENDED:
             pid, status = facts
             ended = self._by_pid.pop(pid, None)
@@ -290,6 +296,16 @@ class FrontendProcesses:
             if not self._is_stopping:
                 log.error("front-end process with pid %d: %s", pid, _described(status))
 
+    def _on_fork_failed(self, number: int, reason: str) -> None:
+        """It is asked for again; what fails every second is told once."""
+        if not self._cannot_fork:
+            log.error("a front-end process could not be started, which is tried again every second: %s", reason)
+        self._cannot_fork = True
+        process = self._asked.pop(number)
+        process.is_reaped = True
+        self._let_end(process)
+        self._check_alone()
+
     def _on_starter_gone(self) -> None:
         self._is_starter_gone = True
         self._starter.close()
@@ -297,16 +313,26 @@ class FrontendProcesses:
             return
         log.error("no front-end process can be started any more: the process that forks them has ended")
         for process in self._asked.values():
-            process.close()  # whether it was forked is not known
+            self._let_end(process)  # whether it was forked is not known
         self._asked.clear()
         self._check_alone()
 
+    def _let_end(self, process: FrontProcess) -> None:
+        if process.is_over:
+            self._on_end(process)
+        else:
+            process.close()
+
     def _on_forked(self, number: int, pid: int) -> None:
+        if self._cannot_fork:
+            log.info("front-end processes can be started again")
+        self._cannot_fork = self._is_alone_told = False
         process = self._asked.pop(number)
         process.pid = pid
         self._by_pid[pid] = process
         if process.is_over:
             _kill(process)
+            self._on_end(process)
         else:
             self._go_on()
 

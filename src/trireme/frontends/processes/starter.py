@@ -78,9 +78,14 @@ class Starter:
 
 
 def start_starter(serve: Serve) -> Starter:
-    """Forks the process."""
+    """Forks the process. Raises OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
     if pid:
         theirs.close()
         return Starter(ours, pid)
