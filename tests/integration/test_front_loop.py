@@ -364,6 +364,27 @@ def test_the_process_ends_although_a_client_is_in_its_handshake(certificate: tup
     asyncio.run(run())
 
 
+def test_a_certificate_that_cannot_be_used_is_told_and_shown_when_it_can(certificate: tuple[str, str]) -> None:
+    async def run() -> None:
+        names = {"grpc_server_cert": certificate[0], "grpc_server_key": certificate[1]}
+        whole = Path(certificate[0]).read_text()
+        Path(certificate[0]).write_text(whole[:100])
+        stage = FrontLoopStage(ServerOptions(grpc_use_ssl=True, **names))
+        assert await stage.told(messages.SHOWN) == (messages.SHOWN, [])
+        client = stage.connect(1, GRPC_SERVICE)
+        await stage.told(messages.LOST)
+        assert await read_all(client) == b""
+        Path(certificate[0]).write_text(whole)
+        assert await stage.told(messages.SHOWN) == (messages.SHOWN, [GRPC_SERVICE])
+        stage.connect(2, GRPC_SERVICE)
+        await until(lambda: stage.front.connections)
+        await asyncio.sleep(0.05)
+        assert stage.front.connections  # in its handshake
+        await stage.close()
+
+    asyncio.run(run())
+
+
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[str, str]:
     if shutil.which("openssl") is None:

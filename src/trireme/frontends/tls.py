@@ -26,6 +26,11 @@ class TlsOptions:
     protocols: tuple[str, ...] = ("http/1.1",)
     """What is offered by ALPN."""
 
+    @property
+    def files(self) -> list[Path]:
+        """All of them."""
+        return [Path(name) for name in (self.certificate, self.key, self.root) if name]
+
 
 class Certificates:
     """The context of a listener, whose new connections get what the files held last."""
@@ -33,8 +38,7 @@ class Certificates:
     def __init__(self, options: TlsOptions) -> None:
         """Raises ServingError for files that do not work."""
         self._options = options
-        paths = [Path(name) for name in (options.certificate, options.key, options.root) if name]
-        self._watch = FileWatch(f"{options.service} certificates", paths, self._load)
+        self._watch = FileWatch(f"{options.service} certificates", options.files, self._load)
         self._current = self._watch.read_first()
         self.context = self._current
         """For `create_server`; at each handshake it makes way for the present one."""

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tritonclient.grpc as triton
+from certificates import make_certificate
 from process_server import ProcessServer
-
-
-def make_certificate(folder: Path) -> Path:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificates")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=me -keyout server.key -out server.pem"
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run([*command.split(), *names], cwd=folder, check=True, capture_output=True)
-    return folder / "server.pem"
 
 
 def test_without_starter_and_front_ends_the_server_process_serves(folder: Path) -> None:

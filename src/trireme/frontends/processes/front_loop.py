@@ -10,13 +10,11 @@ import logging
 import marshal
 import os
 import socket
-import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from trireme.access import file_watch
-from trireme.core.errors import ServingError
 from trireme.frontends.accepting import HTTP_SERVICE
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.handshakes import Handshakes
@@ -28,7 +26,7 @@ from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
 from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane
 from trireme.frontends.processes.large_answers import AnswerParts
 from trireme.frontends.processes.line import Line, Message
-from trireme.frontends.tls import Certificates, TlsOptions
+from trireme.frontends.shown_certificates import ShownCertificates
 from trireme.server.server import InferenceServer
 
 log = logging.getLogger(__name__)
@@ -107,14 +105,13 @@ class FrontLoop:
         self._loop = asyncio.get_running_loop()
         self._side = side
         self._descriptors: dict[int, list[int]] = {}  # that came before they were spoken of
-        self._has_tls = (plan.http.tls is not None, plan.grpc.tls is not None)  # by service
-        self._certificates = (_certificates(plan.http.tls), _certificates(plan.grpc.tls))
         self._tasks: set[asyncio.Task[None]] = set()
         self._handshakes = Handshakes()
         self._is_held = False
         self.line = Line(self._loop, sock, self._take, self.ended.set)
         self.line.on_drained = self._let_go
         self.line.on_unsent = self._on_unsent
+        self._certificates = ShownCertificates((plan.http.tls, plan.grpc.tls), self._tell_shown)
         self._reads_requests = plan.reads_requests
         self._http = HttpLane(plan.http, plan.inflight)
         self.calls: dict[int, LaneCall] = {}
@@ -129,9 +126,7 @@ class FrontLoop:
 
     def close(self) -> None:
         """Lets go of what is left."""
-        for certificates in self._certificates:
-            if certificates is not None:
-                certificates.stop()
+        self._certificates.stop()
         for task in self._tasks:
             task.cancel()
 
@@ -229,17 +224,13 @@ class FrontLoop:
     async def _greet(self, connection: ClientConnection, sock: socket.socket, service: int) -> None:
         """Makes the socket's transport, behind a TLS handshake where the service has one."""
         try:
-            context = self._context(service)
-            await self._handshakes.connect(connection, sock, context)
+            await self._handshakes.connect(connection, sock, self._certificates.context(service))
         except OSError:
             sock.close()
             connection.is_gone()
 
-    def _context(self, service: int) -> ssl.SSLContext | None:
-        certificates = self._certificates[service]
-        if certificates is None and self._has_tls[service]:
-            raise ConnectionAbortedError("there is no certificate to show")
-        return None if certificates is None else certificates.context
+    def _tell_shown(self, services: list[int]) -> None:
+        self.line.send((messages.SHOWN, services))
 
     def _socket_of(self, number: int) -> socket.socket | None:
         """The socket that the server process has sent ahead; None where the system has left it out."""
@@ -280,16 +271,3 @@ class FrontLoop:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _certificates(tls: TlsOptions | None) -> Certificates | None:
-    """Those of a service, followed from now on; None where it has none, or none that work."""
-    if tls is None:
-        return None
-    try:
-        certificates = Certificates(tls)
-    except ServingError as error:
-        log.error("%s", error.message)
-        return None
-    certificates.start()
-    return certificates

@@ -33,6 +33,7 @@ class FrontProcess:
         ended: Callable[[FrontProcess], None],
         unfit: Callable[[int, str], None],
         news: Callable[[Message], None],
+        shown: Callable[[], None],
     ) -> None:
         self.pid: int | None = None  # once the starter has told
         self.is_over = False
@@ -40,11 +41,14 @@ class FrontProcess:
         self.unanswered_count = 0
         """How often it was asked for a sign of life since it gave one: other messages may come of a process that reads
         none."""
+        self.shown_services: list[int] | None = None
+        """Those for which it has a certificate; None where it has not told."""
         self._loop = loop
         self._side = side
         self._ended = ended
         self._unfit = unfit
         self._news = news
+        self._shown = shown
         self._line = Line(loop, sock, self._take, self._lost)
         self._line.on_unsent = self._on_unsent
         self._transports: dict[int, RelayedTransport] = {}
@@ -164,6 +168,9 @@ class FrontProcess:
             self._unfit(message[1], message[2])
         elif kind == messages.NEWS:
             self._news(message)
+        elif kind == messages.SHOWN:
+            self.shown_services = message[1]
+            self._shown()
         else:
             self._take_rare(kind, message)
 

@@ -80,6 +80,9 @@ UNFIT: Final = 31
 """(tenancy, reason): the model's workers are better off with the server process."""
 NEWS: Final = 32
 """(model, version, news): slow and failed requests that ran on leased workers, for people who look."""
+SHOWN: Final = 33
+"""(services,): those for which the process has a certificate. Told at its start and when that changes, where there are
+services that need one; before it is, the process gets no clients of these."""
 
 WINDOW_BYTES: Final = 1 << 20
 """So much of a connection may be on its way to the client before some of it is TAKEN."""

@@ -89,13 +89,15 @@ class FrontendProcesses:
         self, service: int, listening: socket.socket, connect: ProtocolFactory, context: ssl.SSLContext | None
     ) -> Acceptor:
         """Accepts clients of the socket from now on. This process keeps those beyond the limit: they ask for health or
-        go, and would lose their places to those behind them on the way through another process."""
+        go, and would lose their places to those behind them on the way through another process. It also keeps those
+        that no other process can serve."""
         here = ClientsHere(connect, context)
 
         def take(client: socket.socket, peer: Any) -> bool:
-            if self.is_alone or self._connection_slots.is_full:
+            is_bare = context is not None and self._is_bare(service)
+            if is_bare or self.is_alone or self._connection_slots.is_full:
                 return here.take(client, peer)
-            return self._adopt(client, peer, service, connect)
+            return self._adopt(client, peer, service, connect, context is not None)
 
         acceptor = Acceptor(listening, take, self._most_at_once)
         self._acceptors.append(acceptor)
@@ -124,13 +126,25 @@ class FrontendProcesses:
         has_taker = self.is_alone or any(process.unanswered_count < _SLOW_COUNT for process in self.living)
         return ACCEPTS if has_taker else 0
 
-    def _adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
-        """Hands a client to the process that has the fewest; false where there is none that keeps up."""
+    def _adopt(
+        self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory, needs_certificate: bool
+    ) -> bool:
+        """Hands a client to the process that has the fewest; false where there is none that keeps up and has what the
+        service needs."""
         for process in sorted(self.living, key=lambda process: process.connection_count):
-            if process.unanswered_count < _SLOW_COUNT and process.adopt(client, peer, service, connect):
+            if needs_certificate and service not in (process.shown_services or ()):
+                continue
+            if process.unanswered_count >= _SLOW_COUNT:
+                continue
+            if process.adopt(client, peer, service, connect):
                 client.close()
                 return True
         return False
+
+    def _is_bare(self, service: int) -> bool:
+        """Whether there are front-end processes, and all have told that they have no certificate for the service."""
+        shown = [process.shown_services for process in self.living]
+        return bool(shown) and all(services is not None and service not in services for services in shown)
 
     def answer_rest(self) -> None:
         """The server ends: requests that nobody has answered get an error."""
@@ -184,7 +198,8 @@ class FrontendProcesses:
             self._loop.call_later(_AGAIN_S, self._start_process, number)
             return
         self._started_s[number] = monotonic()
-        process = FrontProcess(self._loop, sock, side, self._calls, self._on_end, self._tell_unfit, self._tell_news)
+        told = self._on_end, self._tell_unfit, self._tell_news, self._go_on
+        process = FrontProcess(self._loop, sock, side, self._calls, *told)
         self._slots[number] = self._asked[self._last_request] = process
 
     def _ask_for_one(self) -> tuple[socket.socket, socket.socket]:
