@@ -130,7 +130,9 @@ def test_slow_and_failed_requests_of_leased_workers_are_listed(leasing: LeasingS
     leasing.until(lambda: listed(leasing, "moody")["failed_counts"] == {"moody": len(crowd.failures)})
     found = listed(leasing, "moody")
     assert len(found["slowest"]) >= 5
-    assert {phase["name"] for phase in found["slowest"][0]["waterfall"]["phases"]} >= {"queue", "model"}
+    phases = [{phase["name"] for phase in entry["waterfall"]["phases"]} for entry in found["slowest"]]
+    assert all("model" in names for names in phases)
+    assert any("queue" in names for names in phases)  # who finds a worker idle waits for nobody
     assert len(found["failed"]) == min(20, len(crowd.failures))
     assert all("not today" in entry["message"] for entry in found["failed"])
     leasing.unload("moody")
