@@ -37,11 +37,13 @@ def server(console_folder: Path) -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """The one browser."""
+def browser(server: RunningServer) -> Iterator[Browser]:
+    """The one browser. The server's own page in its first tab keeps the process that draws all of them, which would
+    end with the only page of a site and be started anew for the next one."""
     if CHROMIUM is None:
         pytest.skip(NO_CHROMIUM)
     with Browser() as running:
+        running.open(f"{console_of(server)}v2")
         yield running
 
 
