@@ -224,37 +224,41 @@ class OrderedWork:
 
 class ShortSteps:
     """Steps that are short and may be many at once, such as cancelling all that clients who leave have asked for. They
-    are done in turns of the event loop, in the order in which they came; few of them are done at once."""
+    are done at once, in the order in which they came, until they have taken a turn of the event loop; then others have
+    theirs in between. The loop is the running one unless another is named."""
 
-    __slots__ = ("_is_turn", "_loop", "_turn_end_s", "_waiting")
+    __slots__ = ("_loop", "_turn_end_s", "_waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop
         self._waiting: deque[Callable[[], None]] = deque()
-        self._is_turn = False  # whether the time of a turn is being taken
         self._turn_end_s = 0.0
 
     def do(self, steps: Iterable[Callable[[], None]]) -> None:
         """Does the steps, now as far as this turn has time."""
+        if self._waiting:
+            self._waiting.extend(steps)
+            return
+        now_s = monotonic()
+        if now_s >= self._turn_end_s:
+            self._turn_end_s = now_s + _TURN_S
         self._waiting.extend(steps)
-        if not self._is_turn:
-            self._go_on()
-        elif monotonic() < self._turn_end_s:
-            self._work()
+        self._work()
 
     def _go_on(self) -> None:
-        self._is_turn = bool(self._waiting)
-        if self._is_turn:
-            self._turn_end_s = monotonic() + _TURN_S
-            self._loop.call_soon(self._go_on)
-            self._work()
+        self._turn_end_s = monotonic() + _TURN_S
+        self._work()
 
     def _work(self) -> None:
         waiting = self._waiting
-        while waiting:
-            waiting.popleft()()
-            if monotonic() >= self._turn_end_s:
-                return
+        try:
+            while waiting:
+                waiting.popleft()()
+                if monotonic() >= self._turn_end_s:
+                    return
+        finally:
+            if waiting:
+                (self._loop or asyncio.get_running_loop()).call_soon(self._go_on)
 
 
 HandOver = Callable[[Callable[[Any], None], Future[Any]], Any]

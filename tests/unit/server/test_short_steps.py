@@ -24,14 +24,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_few_steps_are_done_when_they_come(clock: Clock) -> None:
-    async def story() -> None:
-        done: list[int] = []
-        steps = ShortSteps(asyncio.get_running_loop())
-        for number in range(3):
-            steps.do([partial(done.append, 2 * number), partial(done.append, 2 * number + 1)])
-        assert done == list(range(6))
-
-    asyncio.run(story())
+    done: list[int] = []
+    steps = ShortSteps()
+    for number in range(3):
+        steps.do([partial(done.append, 2 * number), partial(done.append, 2 * number + 1)])
+    assert done == list(range(6))
 
 
 def test_many_steps_leave_others_their_turn_and_keep_their_order(clock: Clock) -> None:
@@ -42,7 +39,7 @@ def test_many_steps_leave_others_their_turn_and_keep_their_order(clock: Clock) -
         done.append(number)
 
     async def story() -> list[int]:
-        steps, turns = ShortSteps(asyncio.get_running_loop()), []
+        steps, turns = ShortSteps(), []
         for begin in range(0, 100, 10):  # ten clients leave in one turn
             steps.do([partial(step, number) for number in range(begin, begin + 10)])
         while len(done) < 100:
@@ -66,7 +63,8 @@ def test_a_step_that_raises_keeps_those_behind_it_from_nothing(clock: Clock) -> 
 
     async def story() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        ShortSteps(asyncio.get_running_loop()).do([partial(step, number) for number in range(4)])
+        steps = ShortSteps()
+        steps.do([partial(step, number) for number in range(4)])
         for _ in range(10):
             await asyncio.sleep(0)
 

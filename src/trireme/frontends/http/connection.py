@@ -67,8 +67,7 @@ class Connection(OrderedAnswers):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
-        for exchange in self._exchanges:
-            exchange.cancel()
+        self._owner.leaving.do([exchange.cancel for exchange in self._exchanges])
         self._exchanges.clear()
         self._head = self._collector = None
         self._unread = b""

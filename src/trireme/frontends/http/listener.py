@@ -14,6 +14,7 @@ from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.options import ConnectionLimits
 from trireme.frontends.listening import ListeningPlace, ListeningSockets, listen
 from trireme.frontends.tls import Certificates, TlsOptions
+from trireme.server.long_work import ShortSteps
 
 _SWEEP_INTERVAL_S = 5.0
 _DRAIN_POLL_S = 0.02
@@ -38,6 +39,8 @@ class Listener:
         self.inflight = shared.inflight
         self._accepting = shared.accepting
         self.connections: set[Connection] = set()
+        self.leaving = ShortSteps()
+        """What is cancelled because its clients have left."""
         self.port = 0
         self._tls = tls
         self._certificates: Certificates | None = None

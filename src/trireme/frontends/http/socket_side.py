@@ -17,6 +17,7 @@ from trireme.frontends.http.options import ConnectionLimits
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.pace import Pace
 from trireme.frontends.peer import peer_address
+from trireme.server.long_work import ShortSteps
 
 _WRITE_HIGH_WATER_BYTES: Final = 1 << 20
 
@@ -34,6 +35,8 @@ class ConnectionOwner(Protocol):
     """What all connections of all listeners hold."""
     gate: Gate
     """Where it is written down who was refused."""
+    leaving: ShortSteps
+    """What is cancelled because its clients have left."""
 
 
 class SocketSide(asyncio.Protocol):

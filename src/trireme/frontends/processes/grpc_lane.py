@@ -169,7 +169,7 @@ class LaneInferCall(UnaryCall):
             self._pass_on_whole()
         else:
             self.fail(decode_error(message[2]))
-        self._lane.owner.connections[self.connection_number].tell_unsent()
+        self._tell_unsent()
 
     def _answer(self, response: InferenceResponse) -> None:
         """The response to the request, of the server process or of a worker of this one's."""
@@ -191,7 +191,13 @@ class LaneInferCall(UnaryCall):
                 else:
                     self.reply(pieces, size)
         if self.connection.http2.outbound.queued_bytes:
-            self._lane.owner.connections[self.connection_number].tell_unsent()
+            self._tell_unsent()
+
+    def _tell_unsent(self) -> None:
+        """Has the server process count what waits for the client, unless that has left."""
+        upstream = self._lane.upstreams.get(id(self.connection))
+        if upstream is not None:
+            self._lane.owner.connections[upstream.number].tell_unsent()
 
     def _fail_or_pass_on(self, error: ServingError) -> None:
         if isinstance(error, LeaseEndedError):
@@ -207,7 +213,10 @@ class LaneInferCall(UnaryCall):
     def _pass_on(self, data: Buffer, is_ended: bool) -> None:
         """Has the server process go on with the call."""
         stream = self.stream
-        upstream = self._lane.upstream_of(self.connection)
+        upstream = self._lane.upstreams.get(id(self.connection))
+        if upstream is None:  # the client has left
+            self.abandon()
+            return
         refusal = None if self._request is None else stopping_error(self._request.id)
         self._close()
         passed = upstream.open(stream, self.plan, refusal)
@@ -301,9 +310,14 @@ class _HeldConnection(GrpcConnection):
             super()._read_again(transport)
 
     def _abandon_calls(self) -> None:
-        """At once, because the number of the connection is another's afterwards."""
+        """Those that are passed on at once, because the number of the connection is another's afterwards."""
+        read_here = []
         for stream in list(self.http2.streams.values()):
-            stream.abandon_call()
+            if isinstance(stream.call, LaneInferCall):
+                read_here.append(stream.abandon_call)
+            else:
+                stream.abandon_call()
+        self.context.leaving.do(read_here)
 
 
 def _ignore(response: InferenceResponse) -> None:

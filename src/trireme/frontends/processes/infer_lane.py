@@ -18,7 +18,7 @@ from trireme.frontends.processes.large_answers import LargeAnswers
 from trireme.frontends.processes.line import Line, Message
 from trireme.frontends.processes.relayed_transport import RelayedTransport
 from trireme.server.call import Calls
-from trireme.server.long_work import is_long_json, json_memory_bytes
+from trireme.server.long_work import ShortSteps, is_long_json, json_memory_bytes
 from trireme.server.single_response import SingleResponse
 
 log = logging.getLogger(__name__)
@@ -30,13 +30,14 @@ ErrorMessage = tuple[str, int, str]
 class InferLane:
     """The requests of one process. What is not plain is sent back, to come again as bytes: nothing is decided here."""
 
-    __slots__ = ("_calls", "_large", "_line", "_open", "_transports", "demands")
+    __slots__ = ("_calls", "_large", "_leaving", "_line", "_open", "_transports", "demands")
 
     def __init__(self, calls: Calls, line: Line, transports: Mapping[int, RelayedTransport]) -> None:
         self._calls = calls
         self._line = line
         self._transports = transports
         self._large = LargeAnswers(line)
+        self._leaving = ShortSteps()
         self._open: dict[int, _LaneCall] = {}
         self.demands: dict[str, int] = {}
         """By the name of the model, requests since somebody looked, who takes away what was counted."""
@@ -138,7 +139,7 @@ class InferLane:
         self._large.cancel(key)
         call = self._close(key)
         if call is not None:
-            call.request.cancel()
+            self._leaving.do((call.request.cancel,))
 
     def answer_rest(self, error: ServingError) -> None:
         """Answers everything that is open with the error, and cancels it."""

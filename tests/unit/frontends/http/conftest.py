@@ -320,8 +320,10 @@ class Client:
 
 @pytest.fixture(autouse=True)
 def endless_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is, a client's requests are read in one go: there is no loop to go on with."""
+    """However slow the machine is, a client's requests are read, and cancelled, in one go: there is no loop to go on
+    with."""
     monkeypatch.setattr("trireme.frontends.http.connection._TURN_S", 1e9)
+    monkeypatch.setattr("trireme.server.long_work._TURN_S", 1e9)
 
 
 @pytest.fixture

@@ -7,14 +7,18 @@ import threading
 from functools import partial
 from typing import Any
 
+import pytest
 from waiting import until
 
 from trireme.core.errors import UnavailableError
+from trireme.core.response import InferenceResponse
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import closing_head
 from trireme.protocol.json_codec.text import parse, reading_bytes
 from trireme.server.long_work import MAX_READING_BYTES
+
+QUIET = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1.5]}]}'
 
 
 class _Sink:
@@ -123,3 +127,23 @@ def _work_while_busy(end: Any) -> tuple[list[int], list[bytes]]:
         return done, sink.sent
 
     return asyncio.run(scenario())
+
+
+def test_where_much_is_left_behind_others_have_their_turn_while_it_is_cancelled(
+    client: Any, server: Any, post: Any, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trireme.server.long_work._TURN_S", 0.0)
+    client.feed(post("/v2/models/quiet/infer", QUIET) * 3)
+
+    async def scenario() -> None:
+        cancelled = []
+        client.connection.connection_lost(None)
+        server.requests[2].respond(InferenceResponse([]))  # nobody is there for it
+        for _ in range(4):
+            cancelled.append(sum(request.is_cancelled for request in server.requests))
+            await asyncio.sleep(0)
+        assert cancelled == [1, 2, 2, 2], "the third was answered meanwhile"
+
+    loop.run_until_complete(scenario())
+    assert client.take() == b""
+    assert client.connection.inflight.held_bytes == 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import raw_grpc
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.inflight import InflightBytes
@@ -85,5 +87,38 @@ def test_a_message_that_would_have_to_wait_for_its_end_is_passed_on_unless_it_is
         )
         assert bool(connection._upstream.calls) is is_passed_on
         connection.connection_lost(None)
+
+    asyncio.run(run())
+
+
+def test_calls_of_a_client_that_leaves_are_cancelled_in_turns_and_answers_to_the_rest_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trireme.server.long_work._TURN_S", 0.0)
+
+    async def run() -> None:
+        numbers = count(1)
+        dropped: list[int] = []
+        line = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
+        owner: Any = SimpleNamespace(
+            line=line, connections={}, used=set(), calls={}, leased={}, next_call=lambda: next(numbers)
+        )
+        owner.drop_call = dropped.append
+        server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
+        lane = GrpcLane(owner, GrpcFrontendOptions(), server, InflightBytes())
+        connection = owner.connections[NUMBER] = GrpcClientConnection(owner, NUMBER, lane)
+        connection.connection_made(Transport())
+        content = raw_grpc.message(raw_grpc.infer_request("model", "BYTES", 1, b"\1\0\0\0x"))
+        calls = [raw_grpc.headers(stream, raw_grpc.INFER) + raw_grpc.data(stream, content) for stream in (1, 3, 5, 7)]
+        connection.data_received(wire.PREFACE + wire.settings_frame(()) + b"".join(calls))
+        assert list(owner.calls) == [1, 2, 3, 4]
+        connection.connection_lost(None)
+        assert (dropped, lane.upstreams) == ([1], {})
+        owner.calls[3].settle(messages.ANSWER, (messages.ANSWER, 3, "1", [], {}))
+        owner.calls[4].settle(messages.SEND_WHOLE, (messages.SEND_WHOLE, 4))
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert sorted(dropped) == [1, 2, 4]
+        assert lane.context.call_count == 0
 
     asyncio.run(run())
