@@ -55,10 +55,11 @@ def test_all_texts_of_a_request_share_the_room_of_one(monkeypatch: Any) -> None:
     wishes = SimpleNamespace(is_stop=False, is_stream=False, adapter=None)
     monkeypatch.setattr("trireme.backends.token_model.engine_model.read_request", lambda *given: wishes)
     answers = iter([[Answer(2), Answer(2)], [Answer(1)]])
-    for name, value in {
+    parts: dict[str, Any] = {
         "_core": core, "_limits": None, "_is_decoupled": True, "_types": {}, "_caretaker": SimpleNamespace(active={}),
         "_answers": lambda *given: next(answers),
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for name, value in parts.items():
         monkeypatch.setattr(model, name, value, raising=False)
     for _ in range(2):
         model._begin(cast(Any, Request()), cast(Any, None))
