@@ -178,6 +178,7 @@ class OrderedAnswers(SocketSide):
             exchange.held = []
         exchange.held.append(data)
         self._held_bytes += len(data)
+        self.inflight.hold(len(data))
         if self._held_bytes - len(data) > self._limits.max_unsent_bytes:
             self.abort()
 
@@ -204,7 +205,9 @@ class OrderedAnswers(SocketSide):
             first = exchanges[0]
             if first.held is not None:
                 transport.writelines(first.held)
-                self._held_bytes -= sum(map(len, first.held))
+                held_bytes = sum(map(len, first.held))
+                self._held_bytes -= held_bytes
+                self.inflight.hold(-held_bytes)
                 first.held = None
             if not first.is_answered:
                 break
