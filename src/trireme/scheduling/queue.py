@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from itertools import chain, islice, takewhile
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 from trireme.config.model_config import DynamicBatchingConfig, QueuePolicy
@@ -14,17 +15,19 @@ from trireme.core.request import InferenceRequest
 _LEAST_LEVELS_TO_SWEEP: Final = 64
 """From so many levels on empty ones are forgotten: a model may have as many as a number of 64 bits counts."""
 _LEAST_GAPS_TO_CLOSE: Final = 64
+_MOST_SEARCHED: Final = 500
+"""A request that leaves is searched for among so many at most."""
 
 
-class RequestLine:
-    """Requests in the order in which they came, of which any may leave: with a client that has thousands of them here
-    all of those leave at once, and none of them may be searched for. A dict keeps the order, and keeps a gap where one
-    left until it is written anew; the first are found behind as many gaps as there may be."""
+class LongLine:
+    """Thousands of requests in the order in which they came, of which any may leave: with a client that has many of
+    them here all of those leave at once, and none of them may be searched for. A dict keeps the order, and keeps a gap
+    where one left until it is written anew; the first is found behind as many gaps as there may be."""
 
     __slots__ = ("_gaps", "_requests")
 
-    def __init__(self) -> None:
-        self._requests: dict[InferenceRequest, None] = {}
+    def __init__(self, requests: Iterable[InferenceRequest]) -> None:
+        self._requests = dict.fromkeys(requests)
         self._gaps = 0
 
     def __len__(self) -> int:
@@ -33,44 +36,35 @@ class RequestLine:
     def __iter__(self) -> Iterator[InferenceRequest]:
         return iter(self._requests)
 
-    @property
-    def first(self) -> InferenceRequest:
-        """The one that came first; there must be one."""
-        return next(iter(self._requests))
-
     def append(self, request: InferenceRequest) -> None:
         """Takes the request at the end."""
         self._requests[request] = None
 
-    def remove(self, request: InferenceRequest) -> bool:
-        """Removes the request; false where it is not here."""
+    def remove(self, request: InferenceRequest) -> None:
+        """Removes the request; raises ValueError where it is not here."""
         if request not in self._requests:
-            return False
+            raise ValueError(request)
         del self._requests[request]
-        self._note_gaps(1)
-        return True
+        self._note_gap()
 
-    def take(self, count: int) -> list[InferenceRequest]:
-        """Removes and returns the first so many, or all where there are fewer."""
-        requests = self._requests
-        if count >= len(requests):
-            taken = list(requests)
-            requests.clear()
-            self._gaps = 0
-            return taken
-        taken = list(islice(requests, count))
-        for request in taken:
-            del requests[request]
-        self._note_gaps(count)
-        return taken
+    def popleft(self) -> InferenceRequest:
+        """Removes and returns the first; there must be one."""
+        request = next(iter(self._requests))
+        del self._requests[request]
+        self._note_gap()
+        return request
 
-    def _note_gaps(self, count: int) -> None:
+    def _note_gap(self) -> None:
         """Whoever looks for the first passes by the gaps, and to close them costs as much as there are requests: as
         seldom as that, and often enough, is four times the square root of these."""
-        self._gaps += count
+        self._gaps += 1
         if self._gaps > _LEAST_GAPS_TO_CLOSE and self._gaps * self._gaps > 16 * len(self._requests):
             self._requests = dict(self._requests)
             self._gaps = 0
+
+
+Line = deque[InferenceRequest] | LongLine
+"""A deque is the quickest as long as it may be searched for one that leaves."""
 
 
 class QueueLevel:
@@ -79,8 +73,8 @@ class QueueLevel:
     __slots__ = ("can_override", "delayed", "delays_on_timeout", "max_size", "timeout_us", "waiting")
 
     def __init__(self, policy: QueuePolicy) -> None:
-        self.waiting = RequestLine()
-        self.delayed = RequestLine()
+        self.waiting: Line = deque()
+        self.delayed: Line = deque()
         self.max_size = policy.max_queue_size
         self.timeout_us = policy.default_timeout_us
         self.can_override = policy.allow_timeout_override
@@ -97,10 +91,26 @@ class QueueLevel:
         """Removes and returns the requests in time until now whose deadline has come."""
         if self.can_override:
             expired = [request for request in self.waiting if self.deadline_ns(request) <= now_ns]
-            for request in expired:
-                self.waiting.remove(request)
+            if expired:
+                gone = set(expired)
+                self.waiting = deque(request for request in self.waiting if request not in gone)
             return expired
-        return self.waiting.take(sum(1 for _ in takewhile(lambda one: self.deadline_ns(one) <= now_ns, self.waiting)))
+        expired = []
+        while self.waiting and self.deadline_ns(next(iter(self.waiting))) <= now_ns:
+            expired.append(self.waiting.popleft())
+        return expired
+
+    def remove(self, request: InferenceRequest) -> bool:
+        """Removes the request; false where it is not here."""
+        self.waiting = _searchable(self.waiting)
+        self.delayed = _searchable(self.delayed)
+        for line in (self.waiting, self.delayed):
+            try:
+                line.remove(request)
+            except ValueError:
+                continue
+            return True
+        return False
 
     def next_deadline_ns(self) -> int | None:
         """The earliest deadline among the requests in time."""
@@ -108,7 +118,7 @@ class QueueLevel:
             return None
         if self.can_override:
             return min(map(self.deadline_ns, self.waiting))
-        return self.deadline_ns(self.waiting.first)
+        return self.deadline_ns(next(iter(self.waiting)))
 
 
 class RequestQueue:
@@ -168,24 +178,27 @@ class RequestQueue:
     def take(self, count: int) -> list[InferenceRequest]:
         """Removes and returns the first so many requests in order."""
         if self._only is not None and not self._only.delayed:
-            first = self._only.waiting.take(count)
-            if count == self.count:
+            waiting = self._only.waiting
+            if count >= self.count:
+                first = list(waiting)
+                self._only.waiting = deque()
                 self.count = self.size = 0
-            else:
-                self._left(first)
+                return first
+            first = [waiting.popleft() for _ in range(count)]
+            self._left(first)
             return first
         taken: list[InferenceRequest] = []
         for level in self._levels:
             for source in (level.waiting, level.delayed):
-                if source and len(taken) < count:
-                    taken += source.take(count - len(taken))
+                while source and len(taken) < count:
+                    taken.append(source.popleft())
         self._left(taken)
         return taken
 
     def remove(self, request: InferenceRequest) -> bool:
         """Removes the request; false where it is not here."""
         level = self._only or self._level_of(request)
-        if not level.waiting.remove(request) and not level.delayed.remove(request):
+        if not level.remove(request):
             return False
         self._left([request])
         return True
@@ -236,3 +249,10 @@ class RequestQueue:
         self.count -= len(requests)
         for request in requests:
             self.size -= request.batch_size
+
+
+def _searchable(line: Line) -> Line:
+    """The same requests, so that one of them is found at once."""
+    if isinstance(line, LongLine):
+        return line if len(line) > _MOST_SEARCHED // 4 else deque(line)
+    return line if len(line) <= _MOST_SEARCHED else LongLine(line)
