@@ -111,6 +111,12 @@ def test_what_cannot_be_followed_is_told(inflight: RunningServer, model: str) ->
         streamed(inflight, model, asked(embedding_bias_words=np.array([["a"]], np.object_)))
 
 
+@MODELS
+def test_a_mistake_of_the_client_is_told_as_one(inflight: RunningServer, model: str) -> None:
+    status, _, body = inflight.ask("POST", f"/v2/models/{model}/generate", fields(max_tokens=10**6))
+    assert (status, "'request_output_len' is 1000000" in body.decode()) == (400, True), body
+
+
 def test_a_bls_request_has_one_prompt(inflight: RunningServer) -> None:
     arrays = {name: np.repeat(array, 2, axis=0) for name, array in asked().items()}
     with pytest.raises(InferenceServerException, match="a request has one prompt, found 2"):

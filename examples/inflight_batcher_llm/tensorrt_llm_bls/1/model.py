@@ -169,6 +169,10 @@ class StreamedText:
         return [text.decode() for text in texts]
 
 
+class RefusedCall(Exception):
+    """What a model that was called has answered: the client is told the same, with its code."""
+
+
 def mapped(arrays, names):
     """Those that are named, under their new names."""
     return {new: arrays[old] for old, new in names.items() if old in arrays}
@@ -187,7 +191,7 @@ def made(model, inputs, outputs, request_id=""):
 
 def outputs_of(answer):
     if answer.has_error():
-        raise pb_utils.TritonModelException(answer.error().message())
+        raise RefusedCall(answer.error())
     return {tensor.name(): tensor.as_numpy() for tensor in answer.output_tensors()}
 
 
@@ -198,4 +202,5 @@ def response(texts, outputs):
 
 
 def failure(error):
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))
+    told = error.args[0] if isinstance(error, RefusedCall) else pb_utils.TritonError(str(error))
+    return pb_utils.InferenceResponse(error=told)
