@@ -53,6 +53,12 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ({"logit_bias": {"5": 10**400}}, "'logit_bias' must be an object of token ids with numbers"),
         ({"bad_words": ["x" * 300_000]}, "'bad_words' has 300000 characters"),
         ({"bad_words": [""] * 513}, "'bad_words' has 513 words; at most 512 are taken"),
+        ({"tempreature": 1}, "there is no option 'tempreature'; did you mean 'temperature'?"),
+        ({"timeot": 5}, "there is no option 'timeot'; did you mean 'timeout'?"),
+        ({"return_finish_reson": True}, "did you mean 'return_finish_reason'?"),
+        ({"samplng_parameters": {}}, "did you mean 'sampling_parameters'?"),
+        ({"input_idz": [1]}, "did you mean 'input_ids'?"),
+        ({"text_input": "x"}, "there is no option 'text_input'; known are: adapter, "),
     ],
 )
 def test_wrong_options_are_refused_by_name(read: Read, options: dict[str, Any], words: str) -> None:
