@@ -57,8 +57,7 @@ def test_model_is_unloaded_and_loaded_again(page: Page, server: RunningServer) -
     page.click("dialog button.main")
     page.until_text("Unloaded")
     assert server.index()["echo"]["state"] == "UNAVAILABLE"
-    page.until("[...document.querySelectorAll('main button')].some((button) => button.textContent === 'Load')")
-    page.click("main .spread button")
+    ask_for(page, "Load")
     page.click("dialog button.main")
     page.until("!!document.querySelector('.state.good')")
     assert server.index()["echo"]["state"] == "READY"
