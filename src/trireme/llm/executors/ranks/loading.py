@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import tempfile
 import time
@@ -26,6 +27,8 @@ from trireme.machine.host_memory import free_host_bytes
 
 log = logging.getLogger(__name__)
 
+_SHARING: Final = "NCCL_MULTI_RANK_GPU_ENABLE"
+"""NCCL's own variable, from its release 2.30 on: 1 lets several ranks be on one GPU."""
 _SLOWER: Final = 3.0
 """How many times as long as the first rank others may take to load their parts."""
 
@@ -50,13 +53,18 @@ def load_on_ranks(folder: Path, spec: DecoderSpec, options: EngineOptions, place
 
 
 def rank_devices(place: str, count: int) -> list[str]:
-    """A device for each rank: the processor for all, or a GPU for each from the given one on."""
+    """A device for each rank: the processor for all, or a GPU for each from the given one on.
+
+    Where NCCL is told that ranks may share GPUs they take turns on those that are there.
+    """
     if place == "cpu":
         return ["cpu"] * count
     if not place.startswith("cuda"):
         raise ExecutorError(f"ranks (tensor_parallel) run on NVIDIA's GPUs or on the CPU, not on '{place}'")
     first = cuda_device(place).index or 0
     there = torch.cuda.device_count()
+    if os.environ.get(_SHARING) == "1":
+        return [f"cuda:{first + number % (there - first)}" for number in range(count)]
     if first + count > there:
         raise ExecutorError(
             f"{count} ranks (tensor_parallel) need a GPU each, from cuda:{first} on, and this machine has {there}; "
@@ -82,8 +90,9 @@ def _start(setups: list[RankSetup]) -> Executor:
 
 
 def _setups(folder: Path, options: EngineOptions, devices: list[str], dtype: str, store_file: Path) -> list[RankSetup]:
-    """On a processor the ranks share its threads."""
+    """On a processor the ranks share its threads, on a GPU that several of them are on its memory."""
     threads = max(1, torch.get_num_threads() // len(devices)) if devices[0] == "cpu" else 0
+    sharing = 1 if devices[0] == "cpu" else devices.count(devices[0])
     return [
         RankSetup(
             folder=str(folder.absolute()),
@@ -100,8 +109,8 @@ def _setups(folder: Path, options: EngineOptions, devices: list[str], dtype: str
             cache_bytes=options.cache_bytes,
             cache_tokens=options.cache_tokens,
             cache_type=options.cache_type.value,
-            memory_share=options.memory_share,
-            cache_share=options.cache_share,
+            memory_share=options.memory_share / sharing,
+            cache_share=None if options.cache_share is None else options.cache_share / sharing,
             step_timeout_s=options.step_timeout_s,
         )
         for rank, device in enumerate(devices)

@@ -247,6 +247,17 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
         rank_devices("cuda:1", 2)
 
 
+def test_ranks_share_gpus_where_nccl_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+    assert rank_devices("cuda", 4) == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+    assert rank_devices("cuda:1", 2) == ["cuda:1", "cuda:1"]
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0")
+    with pytest.raises(ExecutorError, match="need a GPU each"):
+        rank_devices("cuda", 4)
+
+
 def test_a_build_without_gloo_is_told(monkeypatch: pytest.MonkeyPatch, tiny_model: Any) -> None:
     monkeypatch.setattr(group.dist, "is_gloo_available", lambda: False)
     with pytest.raises(ExecutorError, match=r"need torch\.distributed with gloo, and PyTorch .* was built without it"):
