@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import threading
 import time
@@ -33,6 +34,7 @@ def rope(theta: float, size: int) -> RopeSpec:
     return RopeSpec(theta, size, tuple(theta ** (-2 * index / size) for index in range(size // 2)))
 
 
+WAVE_PROMPTS = (3, 17, 60, 128, 300, 900)
 MODELS = {
     "llama-2-7b": DecoderSpec(
         "LlamaForCausalLM", 32000, 4096, 32, 32, 32, 128, 11008, 4096, norm_eps=1e-5, rope=rope(10000.0, 128)
@@ -136,6 +138,37 @@ def run_batch(engine: EngineCore, batch: int, prompt: int, new: int, seed: int, 
     }
 
 
+def waves(engine: EngineCore, counts: tuple[int, ...] = (40, 256, 20, 57, 3, 200, 1, 100, 3, 9)) -> None:
+    """Requests of many lengths, some of which come late: the longest wait between two pieces of one text."""
+    draw = random.Random(5)
+    print("  waves of requests, the longest wait of each:", end="", flush=True)
+    for count in counts:
+        done = threading.Semaphore(0)
+        gaps: list[float] = []
+
+        def listener(gaps: list[float] = gaps, done: threading.Semaphore = done) -> Any:
+            last = [time.perf_counter()]
+
+            def listen(news: SequenceOutput) -> None:
+                now = time.perf_counter()
+                gaps.append(now - last[0])
+                last[0] = now
+                assert not news.error, news.error
+                if news.finish_reason is not None:
+                    done.release()
+
+            return listen
+
+        for _ in range(count):
+            tokens = [draw.randrange(engine.spec.vocab_size) for _ in range(draw.choice(WAVE_PROMPTS))]
+            engine.submit(tokens, SamplingParams(max_tokens=draw.choice((4, 20, 40)), ignores_eos=True), listener())
+            if draw.random() < 0.2:
+                time.sleep(draw.random() * 0.02)
+        for _ in range(count):
+            done.acquire()
+        print(f" {count}: {max(gaps):.2f} s", end=";" if count is not counts[-1] else "\n", flush=True)
+
+
 def copy_bandwidth() -> float:
     """Bytes read in a large product with one row, per second."""
     weight = torch.empty(65536, 16384, dtype=torch.bfloat16, device="cuda").normal_()
@@ -229,6 +262,8 @@ def main() -> None:
     parser.add_argument("--quantize", choices=["", "fp8", "int8", "int4"], default="", help="the layers' matrices")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--long", action="store_true", help="also prompts of 4,096 tokens, and shared ones of 1,024")
+    parser.add_argument("--waves", action="store_true", help="also requests of many lengths that come in waves")
+    parser.add_argument("--warm-up", choices=[mode.value for mode in WarmUpMode], default=WarmUpMode.LOAD.value)
     parser.add_argument("--out", default="")
     options = parser.parse_args()
     ceiling = copy_bandwidth()
@@ -244,7 +279,7 @@ def main() -> None:
             max_sequences=256,
             max_step_tokens=options.step_tokens,
             has_prefix_cache=False,
-            warm_up=WarmUpMode.OFF,  # what is measured runs once before
+            warm_up=WarmUpMode(options.warm_up),  # which steps a round has depends on how its requests come in
         )
         executor = CudaExecutor(spec, weights, settings, device, dtype)
         engine = EngineCore(executor, settings)
@@ -265,6 +300,8 @@ def main() -> None:
             )
             if options.profile:
                 profile(engine, batch, options.prompt)
+        if options.waves:
+            waves(engine)
         if options.long:
             long_prompts(engine, spec)
         engine.close()

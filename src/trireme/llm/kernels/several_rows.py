@@ -53,7 +53,7 @@ def _finish(  # type: ignore[no-untyped-def]
     tl.store(out + m[None, :] * stride_out + n[:, None], acc.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])  # one program for every number of rows
 def skinny_kernel(  # type: ignore[no-untyped-def]
     x, x_scales, w, scales, bias, residual, out, M, N, K, act_to, stride_x, stride_residual, stride_out, partial,
     arrivals, ACT: tl.constexpr, GATED: tl.constexpr, HAS_SCALES: tl.constexpr, HAS_X_SCALES: tl.constexpr,
@@ -155,7 +155,7 @@ def _int4_step(  # type: ignore[no-untyped-def]
     return acc + part * scale[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])  # one program for every number of rows
 def int4_skinny_kernel(  # type: ignore[no-untyped-def]
     x, words, scales, zeros, bias, residual, out, M, N, K: tl.constexpr, act_to, stride_x, stride_residual,
     stride_out, partial, arrivals, GROUP: tl.constexpr,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -29,8 +28,9 @@ from trireme.llm.executors.cuda.packing import (
     single_rows,
 )
 from trireme.llm.executors.cuda.prompt_inputs import prompt_inputs, sampled_ends
-from trireme.llm.executors.cuda.prompt_sizes import PROMPT_BUCKETS, PromptSizes, is_small, sizes_for, verified_sizes
+from trireme.llm.executors.cuda.prompt_sizes import PromptSizes, is_small, sizes_for
 from trireme.llm.executors.cuda.recorded_step import RecordedStep, StepRecorder, give_memory_back
+from trireme.llm.executors.cuda.warm_ups import WARM_REACHES, Preparations
 from trireme.llm.executors.cuda.weights import DecoderWeights
 from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
@@ -43,8 +43,6 @@ from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe, t
 from trireme.llm.step_plan import Chunk, StepPlan
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
-_WARM_REACHES = (256, 1024, 4096)
-"""Lengths of sequences whose steps are recorded before they come."""
 _RESERVE_BYTES = 2 << 30
 """Left for what steps need in passing."""
 
@@ -104,38 +102,23 @@ class CudaExecutor:
         self._outputs = [torch.empty(most, dtype=torch.int32).pin_memory() for _ in range(RING)]
 
     def warm_ups(self) -> list[WarmUp]:
-        """The steps that are recorded: batches and prompts from small to large, then batches of longer sequences."""
+        """None where nothing is recorded: then no step is worth a wait before it comes."""
         if not self._has_graphs:
             return []
-        prompts = [
-            self._warm_up(f"prompts of {size}", self._recorded_prompt, PromptSizes(size)) for size in PROMPT_BUCKETS
-        ]
-        short, *longer = (
-            [
-                self._warm_up(f"batches of {size} up to {reach}", self._recorded_decode, size, reach)
-                for size in self._buckets
-            ]
-            for reach in _WARM_REACHES
-            if reach <= max(self.spec.max_positions, _WARM_REACHES[0])
+        prepare = Preparations(
+            self._on_stream(self._recorded_decode),
+            self._on_stream(self._recorded_prompt),
+            self._on_stream(self._compile),
         )
-        found = [kind for pair in zip_longest(short, prompts) for kind in pair if kind is not None]
-        found[:2] = [replace(kind, is_first=True) for kind in found[:2]]
-        return found + (self._verifying() if self._verifies else []) + [kind for kinds in longer for kind in kinds]
-
-    def _verifying(self) -> list[WarmUp]:
-        """Steps that verify drafts."""
         splits = self._decoder.chunk_splits_for(1, self.spec.max_positions)
-        sizes = verified_sizes(splits)
-        return [
-            self._warm_up(f"drafts of {one.tokens}, {one.samples} tokens", self._recorded_prompt, one) for one in sizes
-        ]
+        return prepare.warm_ups(self._buckets, self.spec.max_positions, splits, self._verifies)
 
-    def _warm_up(self, name: str, record: Callable[..., object], *sizes: object) -> WarmUp:
-        def run() -> None:
+    def _on_stream(self, prepare: Callable[..., object]) -> Callable[..., None]:
+        def run(*sizes: object) -> None:
             with torch.cuda.stream(self._stream):
-                record(*sizes)
+                prepare(*sizes)
 
-        return WarmUp(name, run)
+        return run
 
     def submit(self, plan: StepPlan) -> _Handle:
         """Begins a step."""
@@ -245,11 +228,20 @@ class CudaExecutor:
             self._prompts[sizes] = self._record(inputs, lambda: self._prompt_step(inputs, sizes))
         return self._prompts[sizes]
 
-    def _prompt_step(self, inputs: torch.Tensor, sizes: PromptSizes) -> tuple[torch.Tensor, torch.Tensor]:
+    def _compile(self, sizes: PromptSizes) -> None:
+        """Runs a step of nobody's tokens, the first one as a single token, as large steps have them."""
+        inputs = torch.from_numpy(prompt_inputs((), sizes, self._spare_slot)).to(self._device)
+        with self._preparing():
+            self._prompt_step(inputs, sizes, singles=0 if self._decoder.is_batch_invariant else 1)
+        self._stream.synchronize()
+
+    def _prompt_step(
+        self, inputs: torch.Tensor, sizes: PromptSizes, singles: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         count, samples = sizes.tokens, sizes.samples
         rows, tiles, ends, slots_of_ends = inputs.split([4 * count, 4 * sizes.tiles, samples, samples])
         x, slots, positions = self._begin(rows, count)
-        x = self._decoder.run(x, StepTensors(slots, positions, 0, 1, tiles.view(-1, 4), sizes.splits), ends)
+        x = self._decoder.run(x, StepTensors(slots, positions, singles, 1, tiles.view(-1, 4), sizes.splits), ends)
         return self._choose_largest(x, slots_of_ends)
 
     def _mixed(self, chunks: Items[Chunk]) -> _Handle:
@@ -379,4 +371,4 @@ def _logit_bytes(spec: DecoderSpec, options: EngineOptions, dtype: torch.dtype) 
     if not options.has_graphs:
         return 0
     rows = sum(size for size in BUCKETS if size < options.max_sequences) + options.max_sequences
-    return len(_WARM_REACHES) * rows * spec.vocab_size * dtype.itemsize
+    return len(WARM_REACHES) * rows * spec.vocab_size * dtype.itemsize

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trireme.llm.executors.cuda.packing import count_tiles
-from trireme.llm.kernels.chunk_size import SPLIT_TILES
+from trireme.llm.kernels.chunk_size import CHUNK_ROWS, SPLIT_TILES
 from trireme.llm.step_plan import StepPlan
 
 PROMPT_BUCKETS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
@@ -30,6 +30,17 @@ class PromptSizes(NamedTuple):
     def tiles(self) -> int:
         """Of chunks."""
         return SPLIT_TILES if self.splits > 1 else _TILES
+
+
+UNRECORDED = tuple(PromptSizes(PROMPT_BUCKETS[-1] + 1, samples=count) for count in (16, 32, 64))
+"""Steps that are too large to be recorded, by how the products for the tokens that they bring are cut."""
+
+
+def split_sizes(splits: int) -> list[PromptSizes]:
+    """What is recorded for further tokens of long sequences, whose keys are split so."""
+    if splits == 1:
+        return []
+    return [PromptSizes(size, splits) for size in PROMPT_BUCKETS if size <= SPLIT_TILES * CHUNK_ROWS]
 
 
 def is_small(plan: StepPlan) -> bool:
