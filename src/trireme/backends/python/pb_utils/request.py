@@ -147,7 +147,9 @@ class InferenceRequest:
         if self._sender is None:
             if self._runtime is None:
                 raise TritonModelException("a request that a model made has no response sender")
-            self._sender = InferenceResponseSender(self._runtime, self._message[0], self._message[3])
+            with self._runtime.sender_lock:  # a second one would end the request as soon as it goes
+                if self._sender is None:
+                    self._sender = InferenceResponseSender(self._runtime, self._message[0], self._message[3])
         return self._sender
 
     def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:

@@ -58,6 +58,7 @@ class Runtime:
         "missing_inputs",
         "model_dir",
         "phase",
+        "sender_lock",
         "server_calls",
         "verbose_level",
     )
@@ -73,6 +74,7 @@ class Runtime:
         self.missing_inputs: dict[str, list[str]] = {}  # asked for and not there, with those that were
         self.cancelled: set[int] = set()  # keys of requests that nobody waits for any more
         self.devices: tuple[str, ...] = ()  # that a model has taken by itself, as it says after it was loaded
+        self.sender_lock = threading.Lock()  # held while a request gets its sender, whichever thread asks first
         self.credits: dict[int, int] = {}  # by key: how many responses may come in all, where that is limited
 
 

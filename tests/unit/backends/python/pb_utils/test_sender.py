@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from trireme.backends.python.channel import messages
+from trireme.backends.python.pb_utils import request
+from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 
 Start = Callable[..., Any]
 Form = Callable[..., tuple[Any, ...]]
@@ -142,6 +146,35 @@ def test_sender_may_be_taken_from_a_request_that_was_kept(serving: Start, form: 
     assert host.receive()[0] == messages.RESULTS
     host.worker.model.kept[0].get_response_sender().send(flags=1)
     assert host.receive() == (messages.RESPONSE, 1, None, True)
+
+
+def test_a_thread_that_takes_the_sender_while_execute_returns_gets_the_only_one(
+    serving: Start, form: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meeting = threading.Barrier(2)
+
+    def make(*arguments: Any) -> InferenceResponseSender:
+        with suppress(threading.BrokenBarrierError):
+            meeting.wait(0.2)  # for another thread that makes one as well
+        return InferenceResponseSender(*arguments)
+
+    monkeypatch.setattr(request, "InferenceResponseSender", make)
+    host = serving(
+        """
+        import threading
+        class TritonPythonModel:
+            def execute(self, requests):
+                threading.Thread(target=self.answer, args=requests, daemon=True).start()
+            def answer(self, request):
+                sender = request.get_response_sender()
+                sender.send(pb_utils.InferenceResponse([]), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        """,
+        is_decoupled=True,
+    )
+    host.execute(form(1))
+    heard = [host.receive(), host.receive()]
+    assert {message[0] for message in heard} == {messages.RESULTS, messages.RESPONSE}
+    assert (messages.RESPONSE, 1, ([], None, None), True) in heard
 
 
 def test_discarded_sender_without_a_response_answers_with_an_error(serving: Start, form: Form) -> None:
