@@ -24,3 +24,11 @@ def adapter_folders(folder: Path) -> dict[str, Path]:
     except OSError:
         return {}
     return {entry.name: entry for entry in found}
+
+
+def has_adapter(folder: Path, name: str) -> bool:
+    """Whether there is an adapter of that name, without a look at the others."""
+    try:
+        return Path(name).name == name and (folder / name / CONFIG_FILE).is_file()
+    except (OSError, ValueError):  # which no name of a folder can be
+        return False

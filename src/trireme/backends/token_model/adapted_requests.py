@@ -17,6 +17,7 @@ from trireme.llm.adapters.adapter import PlacedAdapter, UnknownAdapterError
 from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.intake import EngineBusyError
 from trireme.llm.request import FinishReason
+from trireme.llm.wanted import NotWantedError
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +74,15 @@ class AdaptedRequests:
 
     def look_around(self) -> None:
         """Now and then: ends those whose time is over, and tells the metrics."""
-        now = time.monotonic()
+        now, count = time.monotonic(), len(self._waiting)
         for group, deadline in list(self._waiting.items()):
             if all(answer.is_closed for answer in group):
                 self._waiting.pop(group, None)
             elif deadline is not None and deadline <= now and self._waiting.pop(group, _GONE) is not _GONE:
                 for answer in group:
                     _time_out(answer)
+        if count:
+            self._store.look_again()
         self._metrics.update()
 
     def stop(self) -> None:
@@ -92,7 +95,10 @@ class AdaptedRequests:
         if group not in self._waiting:
             return
         try:
-            adapter = self._store.take(str(task))  # which may wait until those that have the others have ended
+            # It may wait until those that have the others have ended.
+            adapter = self._store.take(str(task), lambda: group in self._waiting)
+        except NotWantedError:
+            return
         except Exception as error:
             is_unknown = isinstance(error, UnknownAdapterError)
             told = RuntimeError(f"'lora_task_id' is {task}: {error}") if is_unknown else error

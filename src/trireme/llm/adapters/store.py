@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trireme.core.close_names import closest
-from trireme.huggingface.adapters import adapter_folders
+from trireme.huggingface.adapters import adapter_folders, has_adapter
 from trireme.llm.adapters.adapter import AdaptableExecutor, AdapterError, PlacedAdapter, UnknownAdapterError
 from trireme.llm.adapters.reading import read_adapter
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
+from trireme.llm.wanted import IsWanted, NotWantedError, always
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +77,17 @@ class AdapterStore:
             self._kept.move_to_end(name)
             return kept.adapter
 
-    def take(self, name: str) -> PlacedAdapter:
+    def has(self, name: str) -> bool:
+        """Whether there is one of that name, in memory or not; looks for no other."""
+        if not isinstance(self._source, Path):
+            return name in (self._source or {})
+        return has_adapter(self._source, name)
+
+    def take(self, name: str, is_wanted: IsWanted = always) -> PlacedAdapter:
         """The same, read where it has to be; waits for room while every kept one is in use.
 
-        Raises UnknownAdapterError, or AdapterError where it cannot be used; others are served all the same.
+        Raises UnknownAdapterError, or AdapterError where it cannot be used; others are served all the same. Raises
+        NotWantedError where it is not wanted any more before there is room, which `look_again` has it find out.
         """
         found = self.take_if_kept(name)
         if found is not None:
@@ -87,7 +95,12 @@ class AdapterStore:
         folder = self._folder(name)
         with self._turn:
             found = self.take_if_kept(name)
-            return found if found is not None else self._load(name, folder)
+            return found if found is not None else self._load(name, folder, is_wanted)
+
+    def look_again(self) -> None:
+        """To be called when it may be that an adapter that waits for room is not wanted any more."""
+        with self._changed:
+            self._changed.notify_all()
 
     def give_back(self, adapter: PlacedAdapter) -> None:
         """A user has ended."""
@@ -115,13 +128,13 @@ class AdapterStore:
         hint = f"did you mean '{close}'?" if close is not None else f"there are: {listed}"
         raise UnknownAdapterError(f"there is no adapter '{name}'; {hint}")
 
-    def _load(self, name: str, folder: Path) -> PlacedAdapter:
+    def _load(self, name: str, folder: Path, is_wanted: IsWanted) -> PlacedAdapter:
         """Reads it before another has to leave for it: it may not fit."""
         assert self._executor is not None, "there are no folders without an executor for them"
         began = time.monotonic()
         try:
             adapter = read_adapter(name, folder, self._spec)
-            self._make_room()
+            self._make_room(is_wanted)
             placed = PlacedAdapter(name, adapter.salt, self._executor.place_adapter(adapter))
         except AdapterError as error:
             if not self._is_closed:
@@ -132,17 +145,21 @@ class AdapterStore:
         log.info("adapter '%s' was read in %.2f s", name, time.monotonic() - began)
         return placed
 
-    def _make_room(self) -> None:
+    def _make_room(self, is_wanted: IsWanted) -> None:
         with self._changed:
-            while len(self._kept) >= self._most:
-                idle = next((name for name, kept in self._kept.items() if not kept.user_count), None)
-                if idle is not None:
-                    del self._kept[idle]
-                    log.info("adapter '%s' has left to make room", idle)
-                    continue
-                next(iter(self._kept.values())).is_leaving = True  # or those who use it would never end
-                self._changed.wait()
-            for kept in self._kept.values():  # another was idle sooner
-                kept.is_leaving = False
+            try:
+                while len(self._kept) >= self._most and is_wanted():
+                    idle = next((name for name, kept in self._kept.items() if not kept.user_count), None)
+                    if idle is not None:
+                        del self._kept[idle]
+                        log.info("adapter '%s' has left to make room", idle)
+                        continue
+                    next(iter(self._kept.values())).is_leaving = True  # or those who use it would never end
+                    self._changed.wait()
+            finally:
+                for kept in self._kept.values():  # another was idle sooner, or none has to leave
+                    kept.is_leaving = False
             if self._is_closed:
                 raise AdapterError("the engine was closed")
+            if not is_wanted():
+                raise NotWantedError

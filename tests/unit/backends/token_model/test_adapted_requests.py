@@ -10,6 +10,7 @@ from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.token_model.adapted_requests import AdaptedRequests
 from trireme.backends.token_model.token_answer import TokenAnswer
 from trireme.llm.adapters.adapter import PlacedAdapter
+from trireme.llm.wanted import IsWanted
 
 
 class FullStore:
@@ -21,10 +22,13 @@ class FullStore:
     def take_if_kept(self, name: str) -> PlacedAdapter | None:
         return None
 
-    def take(self, name: str) -> PlacedAdapter:
+    def take(self, name: str, is_wanted: IsWanted) -> PlacedAdapter:
         self.asked.set()
         assert self.room.wait(60)
         return PlacedAdapter(name, b"", cast(Any, None))
+
+    def look_again(self) -> None:
+        """Has room or not, whoever wants it."""
 
     def give_back(self, adapter: PlacedAdapter) -> None:
         self.returned.set()

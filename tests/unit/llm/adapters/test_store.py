@@ -17,6 +17,7 @@ from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
+from trireme.llm.wanted import NotWantedError
 
 Models = Callable[[str], TinyModel]
 
@@ -93,6 +94,51 @@ def test_another_that_is_free_sooner_leaves_in_place_of_the_one_that_was_to(stor
     thread.join(10)
     assert store.kept_names == ["french", "polish"]
     assert store.take_if_kept("french") is french
+
+
+def test_who_is_not_waited_for_any_more_leaves_the_place_to_the_next(store: AdapterStore) -> None:
+    french, german, is_wanted = store.take("french"), store.take("german"), [True]
+    told: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            store.take("polish", lambda: is_wanted[0])
+        except NotWantedError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    until(lambda: store._kept["french"].is_leaving)
+    assert store.take_if_kept("french") is None
+    is_wanted[0] = False
+    store.look_again()
+    thread.join(60)
+    assert len(told) == 1
+    assert store.take_if_kept("french") is french  # which nobody needs to leave any more
+    store.give_back(german)
+    assert store.take("polish").name == "polish"
+    assert sorted(store.kept_names) == ["french", "polish"]
+
+
+def test_it_is_known_which_names_there_are(store: AdapterStore, executor: NumpyExecutor, folder: Path) -> None:
+    names = (
+        "french",
+        "polish",
+        "frensh",
+        "notes",
+        "",
+        ".",
+        "..",
+        f"../{folder.name}/french",
+        "french/",
+        "a\0b",
+        "x" * 999,
+    )
+    assert [name for name in names if store.has(name)] == ["french", "polish"]
+    named = AdapterStore(executor.spec, EngineOptions(adapters={"fr": folder / "french"}), executor)
+    assert named.has("fr")
+    assert not named.has("french")
+    assert not AdapterStore(executor.spec, EngineOptions(), executor).has("french")
 
 
 def test_several_who_ask_at_once_share_one_reading(store: AdapterStore) -> None:
