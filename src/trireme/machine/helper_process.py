@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TypeVar
 
 T = TypeVar("T")
@@ -37,18 +37,30 @@ class HelperProcess:
         self, question: Sequence[bytes | bytearray | memoryview], read: Callable[[IO[bytes]], T], limit_s: float
     ) -> T:
         """What `read` makes of the answer; raises OSError or EOFError where the process ends first, or is late."""
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
         watch = threading.Timer(limit_s, self._kill_late)
         watch.daemon = True
         watch.start()
         try:
-            for part in question:
-                self._process.stdin.write(part)
-            self._process.stdin.flush()
+            self.tell(question)
             return read(self._process.stdout)
         finally:
             watch.cancel()
+
+    def tell(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Sends without waiting for an answer; raises OSError, or ValueError after the end."""
+        assert self._process.stdin is not None
+        for part in parts:
+            self._process.stdin.write(part)
+        self._process.stdin.flush()
+
+    def lines(self) -> Iterator[bytes]:
+        """What comes without being asked for, until the end; for a thread beside the one that tells."""
+        assert self._process.stdout is not None
+        try:
+            yield from self._process.stdout
+        except ValueError:
+            return  # the pipe was closed here
 
     def kill(self) -> None:
         """Ends it, also at work."""

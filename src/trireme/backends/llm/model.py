@@ -11,8 +11,8 @@ from trireme.backends.llm import tensors
 from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, tokens_answer
+from trireme.backends.llm.preparations import Preparations
 from trireme.backends.llm.settings import read_settings
-from trireme.backends.llm.waiting_requests import WaitingRequests
 from trireme.backends.llm.wishes import Wishes, read_timeout_s, read_wishes
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.logger import route_records_of
@@ -29,7 +29,6 @@ from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.chat.formats import find_reasoning, find_tool_format
 from trireme.llm.generation import Generation, TextOutput
 from trireme.llm.grammar.compiler import NewGrammarError
-from trireme.llm.grammar.trial import AT_A_TIME
 from trireme.llm.text_engine import Engine
 
 
@@ -58,9 +57,7 @@ class TritonPythonModel:
             settings.max_new_tokens,
         )
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
-        self._loads = WaitingRequests(settings.options.max_waiting, "adapters to be read")
-        self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled", AT_A_TIME)
-        self._engine.grammars.compiles_at_once = False
+        self._preparations = Preparations(self._engine, settings.options.max_waiting)
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
             self._adapter_metrics = AdapterMetrics(self._engine.adapters, config["name"], args["model_version"])
@@ -80,32 +77,15 @@ class TritonPythonModel:
         try:
             wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names(), self._forms)
         except NewGrammarError as new:
-            self._compiles.add(sender, partial(self._compile, new, deadline, request, sender), deadline, new.grammar)
+            self._preparations.compile(new, sender, deadline, partial(self._begin_until, deadline, request, sender))
             return
         if wishes.operation:
             self._answer_about_tokens(wishes, sender)
         elif not wishes.adapter:
             self._submit(wishes, sender, deadline)
-        elif (adapter := self._engine.adapters.take_if_kept(wishes.adapter)) is not None:
-            self._submit_adapted(wishes, sender, deadline, adapter)
         else:
-            self._loads.add(sender, partial(self._read_adapter, wishes, sender, deadline), deadline)
-
-    def _compile(
-        self,
-        new: NewGrammarError,
-        deadline: float | None,
-        request: InferenceRequest,
-        sender: InferenceResponseSender,
-    ) -> None:
-        """In a thread that waits for grammars."""
-        new.compile()
-        self._begin_until(deadline, request, sender)
-
-    def _read_adapter(self, wishes: Wishes, sender: InferenceResponseSender, deadline: float | None) -> None:
-        """In the thread that waits for adapters."""
-        adapter = self._engine.adapters.take(wishes.adapter)
-        self._submit_adapted(wishes, sender, deadline, adapter)
+            begin = partial(self._submit_adapted, wishes, sender, deadline)
+            self._preparations.adapt(wishes.adapter, sender, deadline, begin)
 
     def _submit_adapted(
         self, wishes: Wishes, sender: InferenceResponseSender, deadline: float | None, adapter: PlacedAdapter
@@ -122,13 +102,11 @@ class TritonPythonModel:
         """Ends what is under way and gives the device's memory back."""
         self._caretaker.stop()
         self._engine.close()
-        self._loads.stop()
-        self._compiles.stop()
+        self._preparations.stop()
 
     def _look_around(self) -> None:
         """Now and then, in the caretaker's thread."""
-        self._compiles.end_overdue()
-        self._loads.end_overdue()
+        self._preparations.end_overdue()
         self._metrics.update()
         if self._adapter_metrics is not None:
             self._adapter_metrics.update()

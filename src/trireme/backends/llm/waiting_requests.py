@@ -1,35 +1,56 @@
 """Requests that need something first, an adapter that is read or a grammar that is compiled: they wait beside the
-thread that takes requests, in their order."""
+thread that takes requests, in their order, and no longer than they may, also while what they need is being made."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
-from trireme.backends.served_engine.refusals import begin_or_refuse, end_code, refusal
+from trireme.backends.served_engine.refusals import begin_or_refuse, end_code, refusal, refuse
 from trireme.llm.intake import EngineBusyError
 from trireme.llm.request import FinishReason
+from trireme.llm.wanted import IsWanted, NotWantedError
 
 log = logging.getLogger(__name__)
 
 _ENDED: Final = "the request was ended: {}"
+_EMPTY: Final[OrderedDict[Any, None]] = OrderedDict()
+
+
+def _nothing() -> None:
+    """There is nothing to be given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a request needed is there."""
+
+    begin: Callable[[], None]
+    """Begins the request; what it raises becomes the answer."""
+    give_back: Callable[[], None] = _nothing
+    """Called in its place where the request was ended meanwhile."""
+
+
+Make = Callable[[IsWanted], Made]
+"""Makes what a request needs, and may give up with NotWantedError once nobody wants it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
     sender: InferenceResponseSender
-    begin: Callable[[], None]
+    make: Make
     deadline: float | None
-    needed: Hashable = None
-    """What others may wait for as well; None: nobody else does."""
+    needed: Hashable
+    """What others may wait for as well; itself, where nobody else does."""
 
     def end_reason(self) -> FinishReason | None:
         """Why it need not wait any longer."""
@@ -42,89 +63,136 @@ class _Waiting:
 class WaitingRequests:
     """What they need is made one after another, or as many at a time as there are threads."""
 
-    def __init__(self, max_waiting: int, needed: str, at_a_time: int = 1) -> None:
-        """`max_waiting` requests may wait; 0: as many as come. `needed`: what for, as errors tell it."""
+    def __init__(
+        self, max_waiting: int, needed: str, at_a_time: int = 1, look_again: Callable[[], None] = _nothing
+    ) -> None:
+        """`max_waiting` requests may wait; 0: as many as come. `needed`: what for, as errors tell it. `look_again` is
+        called when what is being made may not be wanted any more."""
         self._max_waiting = max_waiting
         self._needed = needed
-        self._waiting: dict[_Waiting, None] = {}
-        self._behind: dict[Hashable, deque[_Waiting]] = {}
-        """By what is being made: those that wait for the same, and take no thread from others meanwhile."""
+        self._at_a_time = at_a_time
+        self._look_again = look_again
+        self._waiting: dict[Hashable, OrderedDict[_Waiting, None]] = {}
+        """Those that have no answer and were not begun, by what they need, whether that is being made or not."""
+        self._line: OrderedDict[Hashable, None] = OrderedDict()
+        """What is not being made yet."""
+        self._count = 0
+        """How many wait."""
+        self._at_work = 0
+        """How many threads make something."""
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(at_a_time, "llm-waiting")
 
     def add(
         self,
         sender: InferenceResponseSender,
-        begin: Callable[[], None],
+        make: Make,
         deadline: float | None = None,
         needed: Hashable = None,
     ) -> None:
-        """Lets `begin`, which makes what is needed, be called in a thread of this; what it raises becomes the answer.
+        """Lets `make` be called in a thread of this; what it raises becomes the answer.
 
         Raises EngineBusyError where too many wait. `deadline` is one of `time.monotonic`. Those for which the same is
         `needed` are begun one after another.
         """
-        one = _Waiting(sender, begin, deadline, needed)
+        one = _Waiting(sender, make, deadline, needed)
+        if needed is None:
+            one.needed = one
         with self._lock:
-            if self._max_waiting and len(self._waiting) >= self._max_waiting:
+            if self._max_waiting and self._count >= self._max_waiting:
                 raise EngineBusyError(
-                    f"{len(self._waiting)} requests wait for their {self._needed} (max_waiting); try again later"
+                    f"{self._count} requests wait for their {self._needed} (max_waiting); try again later"
                 )
-            self._waiting[one] = None
-            if needed is not None:
-                if needed in self._behind:
-                    self._behind[needed].append(one)
-                    return
-                self._behind[needed] = deque()
-        self._threads.submit(self._run, one)
+            self._count += 1
+            if one.needed in self._waiting:
+                self._waiting[one.needed][one] = None
+                return
+            self._waiting[one.needed] = OrderedDict.fromkeys((one,))
+            self._line[one.needed] = None
+            if self._at_work < self._at_a_time:
+                self._at_work += 1
+                self._threads.submit(self._work)
 
     def end_overdue(self) -> None:
         """Answers those whose time is over or whose client has left; to be called now and then, from another thread."""
         with self._lock:
-            waiting = list(self._waiting)
+            waiting = [one for line in self._waiting.values() for one in line]
+        has_ended = False
         for one in waiting:
             reason = one.end_reason()
             if reason is not None and one.sender.has_credit() and self._take(one):
+                has_ended = True
                 _end(one.sender, reason)
+        if has_ended:
+            self._look_again()
 
     def stop(self) -> None:
         """Returns when all that wait were begun, or refused: the engine is closed by then."""
         self._threads.shutdown()
 
     def _take(self, one: _Waiting) -> bool:
-        """Whether it still waited."""
+        """Whether it still waited; whoever took it answers or begins it."""
         with self._lock:
-            if one not in self._waiting:
+            line = self._waiting.get(one.needed, _EMPTY)
+            if one not in line:
                 return False
-            del self._waiting[one]
+            del line[one]
+            self._count -= 1
+            if not line and one.needed in self._line:
+                del self._line[one.needed], self._waiting[one.needed]
             return True
 
-    def _run(self, first: _Waiting) -> None:
-        one: _Waiting | None = first
-        while one is not None:
-            try:
-                if self._take(one):
-                    _begin(one)
-            except Exception:  # nobody is there to be told; those behind it are
-                log.exception("a request that has waited cannot be answered")
-            one = self._next_behind(one)
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._line:
+                    self._at_work -= 1
+                    return
+                needed, _ = self._line.popitem(last=False)
+            while (one := self._first_of(needed)) is not None:
+                try:
+                    self._serve(one)
+                except Exception:  # nobody is there to be told; those behind it are
+                    log.exception("a request that has waited cannot be answered")
+                finally:
+                    self._take(one)
+                del one  # or it were kept in memory while others are served
 
-    def _next_behind(self, one: _Waiting) -> _Waiting | None:
-        """Who waits for the same."""
+    def _first_of(self, needed: Hashable) -> _Waiting | None:
+        """Who waits for what this thread makes."""
         with self._lock:
-            line = self._behind.get(one.needed)
-            if line:
-                return line.popleft()
-            self._behind.pop(one.needed, None)
-            return None
+            first = next(iter(self._waiting[needed]), None)
+            if first is None:
+                del self._waiting[needed]
+            return first
 
+    def _serve(self, one: _Waiting) -> None:
+        """Makes what it needs, for others as well where it is ended meanwhile."""
+        reason = one.end_reason()
+        if reason is not None:
+            if self._take(one):
+                _end(one.sender, reason)
+            return
+        try:
+            made = one.make(partial(self._is_wanted, one.needed))
+        except NotWantedError:
+            return
+        except Exception as error:
+            if self._take(one):
+                refuse(one.sender, error)
+            return
+        reason = one.end_reason()
+        is_ours = self._take(one)
+        if is_ours and reason is None:
+            begin_or_refuse(one.sender, made.begin)
+            return
+        made.give_back()
+        if is_ours and reason is not None:
+            _end(one.sender, reason)
 
-def _begin(one: _Waiting) -> None:
-    reason = one.end_reason()
-    if reason is None:
-        begin_or_refuse(one.sender, one.begin)
-    else:
-        _end(one.sender, reason)
+    def _is_wanted(self, needed: Hashable) -> bool:
+        """Whether anybody still waits for it; asked while it is being made."""
+        return bool(self._waiting[needed])
 
 
 def _end(sender: InferenceResponseSender, reason: FinishReason) -> None:

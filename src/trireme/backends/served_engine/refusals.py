@@ -12,7 +12,7 @@ from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
-from trireme.llm.grammar.trial import NoTrialError
+from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.intake import EngineBusyError, EngineClosedError
 from trireme.llm.request import FinishReason
 from trireme.llm.sampling_params import LongPromptError, SamplingError
@@ -53,11 +53,16 @@ def begin_or_refuse(sender: InferenceResponseSender, begin: Callable[[], None]) 
     try:
         begin()
     except Exception as error:
-        code = code_of(error)
-        if code is None:
-            log.exception("a request cannot be read")
-        if not sender.is_closed:
-            sender.send(refusal(error, code or ErrorCode.INTERNAL), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        refuse(sender, error)
+
+
+def refuse(sender: InferenceResponseSender, error: Exception) -> None:
+    """Answers a request that cannot be begun, unless it was answered; to be called where the error is handled."""
+    code = code_of(error)
+    if code is None:
+        log.exception("a request cannot be read")
+    if not sender.is_closed:
+        sender.send(refusal(error, code or ErrorCode.INTERNAL), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
 def code_of(error: Exception) -> ErrorCode | None:

@@ -11,9 +11,9 @@ from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.llm.answer_form import OPTIONS, AnswerForms
 from trireme.backends.llm.answers import REASONS
 from trireme.backends.llm.logprobs import by_id
+from trireme.backends.llm.preparations import Preparations
 from trireme.backends.llm.sampling_options import MAX_TOKENS, SAMPLING_OPTIONS, read_params
 from trireme.backends.llm.settings import Settings
-from trireme.backends.llm.waiting_requests import WaitingRequests
 from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
@@ -22,7 +22,6 @@ from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.generation import Generation, TextOutput
 from trireme.llm.grammar.compiler import NewGrammarError
-from trireme.llm.grammar.trial import AT_A_TIME
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.text_engine import Engine
@@ -30,8 +29,8 @@ from trireme.llm.text_engine import Engine
 _DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "max_tokens": 16}
 """vLLM's, where a request does not say."""
 _KNOWN = SAMPLING_OPTIONS | OPTIONS
-_Begin = Callable[[PlacedAdapter | None, float | None], None]
-"""Takes the adapter and when the answer has to be whole."""
+_Begin = Callable[..., None]
+"""Takes when the answer has to be whole, and the adapter where the request has one."""
 
 
 class OwnEngine:
@@ -43,9 +42,7 @@ class OwnEngine:
         )
         report_devices(self._engine.core.executor, settings.device)
         self._forms = AnswerForms(self._engine, None, None)
-        self._loads = WaitingRequests(settings.options.max_waiting, "adapters to be read")
-        self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled", AT_A_TIME)
-        self._engine.grammars.compiles_at_once = False
+        self._preparations = Preparations(self._engine, settings.options.max_waiting)
         self._metrics = EngineMetrics(self._engine.core, name, version)
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
@@ -60,8 +57,7 @@ class OwnEngine:
 
     def _look_around(self) -> None:
         """Now and then, in the caretaker's thread."""
-        self._compiles.end_overdue()
-        self._loads.end_overdue()
+        self._preparations.end_overdue()
         self._metrics.update()
         if self._adapter_metrics is not None:
             self._adapter_metrics.update()
@@ -75,24 +71,13 @@ class OwnEngine:
         try:
             begin = self._read(answer)
         except NewGrammarError as new:
-            self._compiles.add(answer.sender, partial(self._compile, new, deadline, answer), deadline, new.grammar)
+            again = partial(self._begin_until, deadline, answer)
+            self._preparations.compile(new, answer.sender, deadline, again)
             return
-        name = answer.request.adapter
-        if not name:
-            begin(None, deadline)
-        elif (adapter := self._engine.adapters.take_if_kept(name)) is not None:
-            begin(adapter, deadline)
+        if not answer.request.adapter:
+            begin(deadline)
         else:
-            self._loads.add(answer.sender, partial(self._read_adapter, name, begin, deadline), deadline)
-
-    def _compile(self, new: NewGrammarError, deadline: float | None, answer: TextAnswer) -> None:
-        """In a thread that waits for grammars."""
-        new.compile()
-        self._begin_until(deadline, answer)
-
-    def _read_adapter(self, name: str, begin: _Begin, deadline: float | None) -> None:
-        """In the thread that waits for adapters."""
-        begin(self._engine.adapters.take(name), deadline)
+            self._preparations.adapt(answer.request.adapter, answer.sender, deadline, partial(begin, deadline))
 
     def _read(self, answer: TextAnswer) -> _Begin:
         """What begins a request; raises NewGrammarError where its grammar has to be compiled before."""
@@ -116,8 +101,8 @@ class OwnEngine:
         tokens: list[int],
         params: SamplingParams,
         tells: bool,
-        adapter: PlacedAdapter | None,
         deadline: float | None,
+        adapter: PlacedAdapter | None = None,
     ) -> None:
         """An adapter that was taken is given back at the end."""
         if adapter is not None and self._adapter_metrics is not None:
@@ -138,8 +123,7 @@ class OwnEngine:
         """Ends what is under way and gives the device's memory back."""
         self._caretaker.stop()
         self._engine.close()
-        self._loads.stop()
-        self._compiles.stop()
+        self._preparations.stop()
 
     def ended(self, listener: _Listener, output: TextOutput) -> None:
         """A request has its last news."""

@@ -7,24 +7,30 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from trireme.llm.grammar.matching import CompiledGrammar
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
+from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.grammar.trial_main import compiled
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.tokenizer.port import Tokenizer
+from trireme.llm.wanted import IsWanted, NotWantedError, always
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_CHOICES = 4096
 _MAX_KEPT = 64
+_MAX_KEPT_BYTES = 512 << 20
+_MAX_ALL_BYTES = 2 << 30
+"""Those that answers follow, though they are not kept, with those that are."""
 _MAX_REFUSED = 256
 _COSTLY_S = 60.0
 """So long one is not tried again that took all of its time, memory or stack."""
@@ -38,9 +44,9 @@ _Key = tuple[str, str]
 
 class NewGrammarError(Exception):
     """A grammar that is not kept, where grammars are not compiled at once: it is asked for again after `compile`, which
-    takes its time and raises SamplingError."""
+    takes its time and raises SamplingError, or NotWantedError once it is wanted no more."""
 
-    def __init__(self, grammar: _Key, compile_new: Callable[[], CompiledGrammar]) -> None:
+    def __init__(self, grammar: _Key, compile_new: Callable[..., CompiledGrammar]) -> None:
         super().__init__("the grammar has to be compiled first")
         self.grammar = grammar
         self.compile = compile_new
@@ -67,6 +73,7 @@ class GrammarCompiler:
         self.compiles_at_once = True
         """Otherwise what is not kept raises NewGrammarError."""
         self._kept: OrderedDict[_Key, CompiledGrammar] = OrderedDict()
+        self._all: WeakSet[CompiledGrammar] = WeakSet()
         self._refused: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
         """By their digests: why, and until when that is taken for granted."""
         self._under_way: dict[_Key, Future[CompiledGrammar]] = {}
@@ -141,26 +148,41 @@ class GrammarCompiler:
             raise SamplingError(reason)
         return found
 
-    def _compile(self, key: _Key) -> CompiledGrammar:
+    def look_again(self) -> None:
+        """To be called when it may be that a grammar is not wanted any more."""
+        self._trials.look_again()
+
+    def _compile(self, key: _Key, is_wanted: IsWanted = always) -> CompiledGrammar:
         """Once, however many ask for it at the same time."""
-        found = self._found(key)
-        if found is not None:
-            return found
         own: Future[CompiledGrammar] = Future()
-        with self._lock:
-            first = self._under_way.setdefault(key, own)
-        if first is not own:
-            return first.result()
-        try:
-            own.set_result(self._found(key) or self._compile_new(*key))
-        except BaseException as error:
-            own.set_exception(error)
-        finally:
+        while True:
+            found = self._found(key)
+            if found is not None:
+                return found
             with self._lock:
-                del self._under_way[key]
+                first = self._under_way.setdefault(key, own)
+            if first is own:
+                break
+            try:
+                return first.result()
+            except NotWantedError:  # where it was begun, not here
+                if not is_wanted():
+                    raise
+        try:
+            compiled_grammar = self._found(key) or self._compile_new(*key, is_wanted)
+        except BaseException as error:
+            self._end(key)
+            own.set_exception(error)
+        else:
+            self._end(key)
+            own.set_result(compiled_grammar)
         return own.result()
 
-    def _compile_new(self, source: str, option: str) -> CompiledGrammar:
+    def _end(self, key: _Key) -> None:
+        with self._lock:
+            del self._under_way[key]
+
+    def _compile_new(self, source: str, option: str, is_wanted: IsWanted) -> CompiledGrammar:
         """In a process of its own first: what that one survives, this one does."""
         key, until = (source, option), math.inf
         library = load_library()
@@ -169,9 +191,11 @@ class GrammarCompiler:
                 own = Vocabulary(self._tokenizer, self._end_ids)
                 self._vocabulary = read_vocabulary(library, own)
                 self._own = own
+        size_bytes = 0
         try:
-            self._trials.check(source, self._own)
-            matcher, reason = compiled(library, self._vocabulary, source)
+            with self._trials.tried(source, self._own, is_wanted) as size_bytes:
+                self._make_room(size_bytes)
+                matcher, reason = compiled(library, self._vocabulary, source)
         except TrialError as error:
             matcher, reason = None, str(error)
             until = self._clock() + _COSTLY_S if error.has_ended_trial else until
@@ -179,9 +203,23 @@ class GrammarCompiler:
             told = f"'{option}' cannot be compiled: {_short(reason)}"
             self._keep(self._refused, _digest(key), (told, until), _MAX_REFUSED)
             raise SamplingError(told)
-        grammar = CompiledGrammar(matcher, option)
+        grammar = CompiledGrammar(matcher, option, size_bytes=size_bytes)
+        with self._lock:
+            self._all.add(grammar)
         self._keep(self._kept, key, grammar, _MAX_KEPT)
         return grammar
+
+    def _make_room(self, size_bytes: int) -> None:
+        """The longest unused leave; those that answers follow are there until they have ended."""
+        with self._lock:
+            while self._kept and _bytes_of(self._kept.values()) + size_bytes > _MAX_KEPT_BYTES:
+                self._kept.popitem(last=False)
+            taken_bytes = _bytes_of(self._all)
+        if taken_bytes + size_bytes > _MAX_ALL_BYTES:
+            raise NoTrialError(
+                f"the grammars of requests under way take {taken_bytes >> 20} MiB, and this one {size_bytes >> 20}; at "
+                f"most {_MAX_ALL_BYTES >> 20} MiB are taken: try again later"
+            )
 
     def _keep(self, kept: OrderedDict[K, V], key: K, value: V, most: int) -> None:
         with self._lock:
@@ -189,6 +227,10 @@ class GrammarCompiler:
             kept.move_to_end(key)
             while len(kept) > most:
                 kept.popitem(last=False)
+
+
+def _bytes_of(grammars: Iterable[CompiledGrammar]) -> int:
+    return sum(grammar.size_bytes for grammar in grammars)
 
 
 def _digest(key: _Key) -> bytes:

@@ -22,9 +22,13 @@ Grammars that people write take a millisecond, those that can be read in many wa
 class CompiledGrammar:
     """Many sequences share it."""
 
-    def __init__(self, matcher: Any, option: str, clock: Callable[[], float] = time.thread_time) -> None:
-        """`matcher`: the library's, which has seen no token and never will. `option`: of the request, for errors."""
+    def __init__(
+        self, matcher: Any, option: str, clock: Callable[[], float] = time.thread_time, size_bytes: int = 0
+    ) -> None:
+        """`matcher`: the library's, which has seen no token and never will. `option`: of the request, for errors.
+        `size_bytes`: what it takes of the memory, about."""
         self._matcher = matcher
+        self.size_bytes = size_bytes
         self._option = option
         self._clock = clock
         self.refusal = ""

@@ -3,25 +3,22 @@ gigabytes or run for minutes, and the library cannot be told to stop."""
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
-from pathlib import Path
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any, Final
 
 from trireme.llm.grammar import trial_main
-from trireme.machine.helper_process import HelperProcess
+from trireme.llm.grammar.trial_line import TURN_SECONDS, NoTrialError, TrialLine
+from trireme.llm.grammar.trial_process import TrialProcess, Tried
+from trireme.llm.wanted import IsWanted, always
 
-MAX_SECONDS: Final = 5.0
-"""For one grammar; those that people write take milliseconds."""
-_START_SECONDS: Final = 60.0
-_OWN_END_S: Final = 0.2
-"""For a process that has closed its pipe, to end by itself."""
-AT_A_TIME: Final = 4
-"""So many grammars are tried at once: one that takes all of its time holds up no other as long as there are fewer."""
-_PATIENCE_S: Final = 0.1
-"""To start a process takes longer than most grammars do."""
-_PROGRAM: Final = Path(trial_main.__file__).with_name("trial_main.py")
+_NICENESS: Final = 5
+"""Of trials behind the first turn: beside the engine's steps, and beside others' first turns."""
+_MAX_KNOWN: Final = 1024
 
 
 class TrialError(Exception):
@@ -33,148 +30,118 @@ class TrialError(Exception):
         self.has_ended_trial = has_ended_trial
 
 
-class NoTrialError(RuntimeError):
-    """A grammar could not be tried, for no fault of its own; the text says why."""
-
-
 class GrammarTrials:
-    """Tries several grammars at once, as `GrammarTrial` tries one. May be called from any thread."""
+    """Has one process, started with the first grammar and again after one that was killed. May be called from any
+    thread."""
 
-    def __init__(self, max_seconds: float = MAX_SECONDS) -> None:
-        self._all = [GrammarTrial(max_seconds) for _ in range(AT_A_TIME)]
-        self._idle = self._all.copy()
-        """The last one has a process, or none of them has."""
-        self._has_idle = threading.Condition()
-
-    def check(self, source: str, vocabulary: Any) -> None:
-        """As `GrammarTrial.check`, once there is one that is idle."""
-        with self._has_idle:
-            self._has_idle.wait_for(self._is_best_idle, _PATIENCE_S)
-            self._has_idle.wait_for(lambda: self._idle)
-            trial = self._idle.pop()
-        try:
-            trial.check(source, vocabulary)
-        finally:
-            self._give_back(trial)
-
-    def close(self) -> None:
-        """Ends the processes, also those that are at work."""
-        for trial in self._all:
-            trial.close()
-
-    @property
-    def pids(self) -> list[int]:
-        """Of the processes that there are."""
-        return [pid for trial in self._all if (pid := trial.pid) is not None]
-
-    def _is_best_idle(self) -> bool:
-        """Whether no better one is to be had in a moment: one has a process and is idle, or none has."""
-        return bool(self._idle) and (self._idle[-1].pid is not None or not self.pids)
-
-    def _give_back(self, trial: GrammarTrial) -> None:
-        with self._has_idle:
-            is_one_too_many = bool(self._idle) and self._idle[-1].pid is not None
-            if is_one_too_many:
-                trial.rest()
-            self._idle.insert(0 if is_one_too_many else len(self._idle), trial)
-            self._has_idle.notify()
-
-
-class GrammarTrial:
-    """Has one process, started with the first grammar and again after one that ended it. May be called from any thread;
-    grammars are tried one after another."""
-
-    def __init__(self, max_seconds: float = MAX_SECONDS) -> None:
-        self._max_seconds = max_seconds
-        self._process: HelperProcess | None = None
-        self._turn = threading.Lock()
-        self._lock = threading.Lock()
+    def __init__(self, turn_seconds: Sequence[float] = TURN_SECONDS) -> None:
+        self._turn_seconds = turn_seconds
+        self._line = TrialLine()
+        self._process: TrialProcess | None = None
+        self._starting = threading.Lock()
         self._is_closed = False
+        self._slow: OrderedDict[bytes, int] = OrderedDict()
+        """By the digests of those that a turn was too short for: which is the next."""
 
-    def check(self, source: str, vocabulary: Any) -> None:
-        """Raises TrialError where the grammar cannot be compiled, or not within the limits, and NoTrialError where
-        that is not known. `vocabulary` has what the library reads; it is the same for all calls."""
-        with self._turn:
-            process = self._process
-            if process is None or process.exit_code is not None:
-                process = self._start(vocabulary)
-            reason = self._ask(process, source, self._max_seconds)
-        if reason is None:
-            raise self._end_of(process)
-        if reason:
-            raise TrialError(reason)
+    @contextmanager
+    def tried(self, source: str, vocabulary: Any, is_wanted: IsWanted = always) -> Iterator[int]:
+        """Tries a grammar, with at most how many bytes it takes as the context's value: until that ends it counts among
+        those that are tried at once, so that not many more are compiled than may be tried.
 
-    @property
-    def pid(self) -> int | None:
-        """Of the process that waits for grammars; None: there is none."""
-        process = self._process  # which another thread may end meanwhile
-        return None if process is None else process.pid
+        Raises TrialError where it cannot be compiled, or not within the limits; NoTrialError where that is not known;
+        NotWantedError where nobody waits for it any more. `vocabulary` has what the library reads; it is the same for
+        all calls.
+        """
+        digest = blake2b(source.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        for turn in range(self._slow.get(digest, 0), len(self._turn_seconds)):
+            with self._line.turn(turn, is_wanted):
+                found = self._try_one(source, vocabulary, turn, is_wanted)
+                if found is not None:
+                    yield found.taken_bytes
+                    return
+            self._note_slow(digest, min(turn + 1, len(self._turn_seconds) - 1))
+        raise TrialError(f"it takes longer than {self._turn_seconds[-1]:g} s", has_ended_trial=True)
 
-    def rest(self) -> None:
-        """Ends the process until the next grammar comes."""
-        with self._turn:
-            if self._process is not None:
-                self._process.kill()
-            self._end()
+    def check(self, source: str, vocabulary: Any, is_wanted: IsWanted = always) -> int:
+        """The same without a context."""
+        with self.tried(source, vocabulary, is_wanted) as taken_bytes:
+            return taken_bytes
+
+    def look_again(self) -> None:
+        """To be called when it may be that a grammar is not wanted any more."""
+        self._line.look_again()
+        process = self._process
+        if process is not None:
+            process.look_again()
 
     def close(self) -> None:
         """Ends the process, also one that is at work."""
-        with self._lock:
-            self._is_closed = True
-            if self._process is not None:
-                self._process.kill()
-        with self._turn:
-            self._end()
-
-    def _start(self, vocabulary: Any) -> HelperProcess:
-        self._end()
-        try:
-            with self._lock:
-                if self._is_closed:
-                    raise NoTrialError("the engine is closed")
-                process = self._process = HelperProcess(str(_PROGRAM))
-        except OSError as error:
-            raise NoTrialError(f"the process that tries grammars cannot be started: {error}") from None
-        if self._ask(process, _message(vocabulary), _START_SECONDS) != "":
-            raise NoTrialError("the process that tries grammars cannot be started; what it wrote is in the log")
-        return process
-
-    def _ask(self, process: HelperProcess, message: Any, seconds: float) -> str | None:
-        """None: the process has ended, by itself or because it was late."""
-        try:
-            line = process.ask([json.dumps(message).encode(), b"\n"], lambda stream: stream.readline(), seconds)
-        except OSError:
-            line = b""
-        if line.endswith(b"\n"):
-            return str(json.loads(line))
-        self._end()
-        return None
-
-    def _end_of(self, process: HelperProcess) -> Exception:
-        """Why a process has ended that was at work."""
-        if self._is_closed:
-            return NoTrialError("the engine is closed")
-        if process.was_late:
-            return TrialError(f"it takes longer than {self._max_seconds:g} s", has_ended_trial=True)
-        if process.exit_code == -signal.SIGKILL:
-            return NoTrialError("the process that tries grammars was killed; send the request again")
-        if process.exit_code in (-signal.SIGSEGV, -signal.SIGBUS):
-            return TrialError("it is nested too deeply", has_ended_trial=True)
-        most = trial_main.MAX_MEMORY_BYTES >> 20
-        return TrialError(f"it takes more than {most} MiB of memory", has_ended_trial=True)
-
-    def _end(self) -> None:
-        """Takes the process from the system, its pipes closed."""
-        with self._lock:
+        self._is_closed = True
+        self._line.close()
+        process = self._process
+        if process is not None:
+            process.kill()  # also one that is being started
+        with self._starting:
             process, self._process = self._process, None
         if process is not None:
-            process.end(grace_s=0 if self._is_closed else _OWN_END_S)
+            process.end()
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None: there is none."""
+        process = self._process  # which another thread may end meanwhile
+        return None if process is None or process.is_gone else process.pid
 
-def _message(vocabulary: Any) -> dict[str, Any]:
-    return {
-        "tokens": [token.decode("latin-1") for token in vocabulary.tokens],
-        "special_token_ids": list(vocabulary.special_token_ids),
-        "bos_token_id": vocabulary.bos_token_id,
-        "eos_token_ids": list(vocabulary.eos_token_ids),
-    }
+    def _try_one(self, source: str, vocabulary: Any, turn: int, is_wanted: IsWanted) -> Tried | None:
+        """None: the turn was too short."""
+        process = self._running(vocabulary)
+        try:
+            found = process.try_one(source, self._turn_seconds[turn], _NICENESS if turn else 0, is_wanted)
+        except NoTrialError:
+            if self._is_closed:
+                raise NoTrialError("the engine is closed") from None
+            raise
+        if found.failure:
+            raise NoTrialError(f"a grammar cannot be tried: {found.failure}")
+        if found.reason:
+            raise TrialError(found.reason)
+        if found.exit_code in (None, -signal.SIGPROF):
+            return None
+        if found.exit_code == -signal.SIGKILL:
+            raise NoTrialError("the process that tries grammars was killed; send the request again")
+        if found.exit_code in (-signal.SIGSEGV, -signal.SIGBUS):
+            raise TrialError("it is nested too deeply", has_ended_trial=True)
+        if found.exit_code:
+            most = trial_main.MAX_MEMORY_BYTES >> 20
+            raise TrialError(f"it takes more than {most} MiB of memory", has_ended_trial=True)
+        return found
+
+    def _running(self, vocabulary: Any) -> TrialProcess:
+        with self._starting:
+            if self._is_closed:
+                raise NoTrialError("the engine is closed")
+            if self._process is not None and self._process.is_gone:
+                self._process.end()
+                self._process = None
+            if self._process is None:
+                self._process = TrialProcess(vocabulary)
+                self._start(self._process)
+            return self._process
+
+    def _start(self, process: TrialProcess) -> None:
+        if self._is_closed:
+            process.kill()
+        try:
+            process.start()
+        except NoTrialError:
+            self._process = None
+            if self._is_closed:
+                raise NoTrialError("the engine is closed") from None
+            raise
+
+    def _note_slow(self, digest: bytes, turn: int) -> None:
+        with self._starting:
+            self._slow[digest] = turn
+            self._slow.move_to_end(digest)
+            if len(self._slow) > _MAX_KNOWN:
+                self._slow.popitem(last=False)

@@ -1,15 +1,20 @@
-"""The program of a trial process: compiles grammars one after another, so that one that takes all memory, time or stack
-ends this process and no other. Run as a file, not as a module: it needs nothing of the package, and begins at once."""
+"""The program of the process that tries grammars, each in a child of its own, so that one that takes all memory, time
+or stack ends that child and nothing else. Run as a file, not as a module: it needs nothing of the package, and begins
+at once. It has one thread, so that a child can be forked from it that has the library and the vocabulary already."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import importlib
 import json
 import os
-import queue
 import resource
+import selectors
+import signal
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 MAX_MEMORY_BYTES = 256 << 20
@@ -21,6 +26,10 @@ _STACK_PARTS = 2
 _MAX_LEXER_STATES = 50_000
 """A state takes up to 2 kB, and a grammar may make new ones at every token."""
 _MAX_REASON = 4096
+_DEATH_SIGNAL_OPTION = 1
+"""PR_SET_PDEATHSIG."""
+_SIZE, _RESIDENT = 0, 1
+"""Where `statm` has them."""
 
 
 class Compiled(NamedTuple):
@@ -64,29 +73,155 @@ class Vocabulary:
         return [token for token in found if token is not None]
 
 
+class _Child:
+    """Tries one grammar."""
+
+    def __init__(self, number: bytes, pid: int) -> None:
+        self.number = number
+        self.pid = pid
+        self.answer = b""
+
+
+class _Trials:
+    """Those that are under way."""
+
+    def __init__(self, library: Any, vocabulary: Any) -> None:
+        self._library = library
+        self._vocabulary = vocabulary
+        self._own_pid = os.getpid()
+        self._selector = selectors.DefaultSelector()
+
+    def serve(self, lines: _Lines) -> None:
+        """Until the pipe of whoever asks is closed, in the midst of trials as well."""
+        self._selector.register(lines.number, selectors.EVENT_READ)
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._read(key.fd, key.data)
+                    continue
+                for line in lines.read():
+                    self._take(line)
+                if lines.are_over:
+                    return
+
+    def end_all(self) -> None:
+        """Ends what is under way."""
+        for child in self._children():
+            os.kill(child.pid, signal.SIGKILL)
+
+    def _children(self) -> list[_Child]:
+        return [key.data for key in self._selector.get_map().values() if key.data is not None]
+
+    def _take(self, line: bytes) -> None:
+        """`number seconds niceness source` begins a trial, `number` ends it."""
+        number, _, job = line.partition(b" ")
+        if job:
+            self._begin(number, job)
+            return
+        for child in self._children():
+            if child.number == number:
+                os.kill(child.pid, signal.SIGKILL)
+
+    def _begin(self, number: bytes, job: bytes) -> None:
+        ours, theirs = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(ours)
+            os.close(theirs)
+            _tell(number, None, f'{{"failure": {json.dumps(str(error))}}}'.encode())
+            return
+        if pid:
+            os.close(theirs)
+            self._selector.register(ours, selectors.EVENT_READ, _Child(number, pid))
+            return
+        try:
+            self._try(job, theirs)
+        finally:
+            os._exit(1)
+
+    def _read(self, pipe: int, child: _Child) -> None:
+        found = os.read(pipe, 65536)
+        child.answer += found
+        if not found:
+            self._selector.unregister(pipe)
+            os.close(pipe)
+            _, status = os.waitpid(child.pid, 0)
+            exit_code = os.waitstatus_to_exitcode(status)
+            _tell(child.number, exit_code, b"" if exit_code else child.answer)
+
+    def _try(self, job: bytes, answer: int) -> None:
+        """In a child, whose threads have no more stack than a trial may take."""
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL_OPTION, signal.SIGKILL)
+        if os.getppid() != self._own_pid:
+            return
+        for pipe in (sys.stdin, sys.stdout):
+            os.close(pipe.fileno())
+        seconds, niceness, source = job.split(b" ", 2)
+        signal.setitimer(signal.ITIMER_PROF, float(seconds))  # whose signal ends it
+        os.nice(int(niceness))
+        worker = threading.Thread(target=self._answer, args=(json.loads(source), answer))
+        worker.start()
+        worker.join()
+
+    def _answer(self, source: str, pipe: int) -> None:
+        code = 1
+        try:
+            _limit_memory()
+            before = _pages()[_RESIDENT]
+            reason = _reason(self._library, self._vocabulary, source)
+            taken = max(0, _pages()[_RESIDENT] - before) * resource.getpagesize()
+            told = {"reason": reason[:_MAX_REASON], "bytes": taken}
+            os.write(pipe, json.dumps(told).encode())
+            code = 0
+        except BaseException as error:
+            print(f"a trial of a grammar ends: {error!r}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(code)
+
+
+class _Lines:
+    """What comes from whoever asks."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.are_over = False
+        self._rest = b""
+
+    def read(self) -> Iterator[bytes]:
+        """Waits for more, and gives what is whole by then."""
+        found = os.read(self.number, 1 << 20)
+        self.are_over = not found
+        *whole, self._rest = (self._rest + found).split(b"\n")
+        yield from whole
+
+    def first(self) -> bytes:
+        """Waits for it; the next come when it is answered."""
+        while not self.are_over:
+            for line in self.read():
+                return line
+        os._exit(0)
+
+
 def main() -> None:
-    """Serves the pipes. The thread that reads ends the process with the one that started it, in the midst of a trial as
-    well."""
+    """Serves the pipes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.stack_size(_stack_bytes())
-    waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_work, args=(waiting,), daemon=True).start()
-    for line in sys.stdin.buffer:
-        waiting.put(line)
-    os._exit(0)
-
-
-def _work(waiting: queue.SimpleQueue[bytes]) -> None:
+    lines = _Lines(sys.stdin.fileno())
     try:
         library = importlib.import_module("llguidance")
-        own = Vocabulary(json.loads(waiting.get()))
+        own = Vocabulary(json.loads(lines.first()))
         vocabulary = library.LLTokenizer(library.TokenizerWrapper(own), eos_token=own.eos_token_ids)
-        _limit_memory()
-        _answer("")
-        while True:
-            _answer(_reason(library, vocabulary, json.loads(waiting.get())))
+        gc.freeze()
+        trials = _Trials(library, vocabulary)
+        _tell(b"0", 0, b"")
+        try:
+            trials.serve(lines)
+        finally:
+            trials.end_all()
+        os._exit(0)
     except BaseException as error:
-        print(f"a trial of grammars ends: {error!r}", file=sys.stderr, flush=True)
+        print(f"the process that tries grammars ends: {error!r}", file=sys.stderr, flush=True)
     finally:
         os._exit(1)
 
@@ -100,8 +235,10 @@ def _reason(library: Any, vocabulary: Any, source: str) -> str:
         return str(error) or type(error).__name__
 
 
-def _answer(reason: str) -> None:
-    os.write(sys.stdout.fileno(), json.dumps(reason[:_MAX_REASON]).encode() + b"\n")
+def _tell(number: bytes, exit_code: int | None, answer: bytes) -> None:
+    told = b'{"number": %s, "exit_code": %s, "answer": %s}\n'
+    code = b"null" if exit_code is None else b"%d" % exit_code
+    os.write(sys.stdout.fileno(), told % (number, code, answer or b"null"))
 
 
 def _stack_bytes() -> int:
@@ -111,9 +248,13 @@ def _stack_bytes() -> int:
 
 
 def _limit_memory() -> None:
-    with open("/proc/self/statm", encoding="ascii") as pages:
-        taken = int(pages.read().split()[0]) * resource.getpagesize()
+    taken = _pages()[_SIZE] * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MAX_MEMORY_BYTES,) * 2)
+
+
+def _pages() -> list[int]:
+    with open("/proc/self/statm", encoding="ascii") as pages:
+        return [int(count) for count in pages.read().split()]
 
 
 if __name__ == "__main__":

@@ -5,15 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from waiting import until
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.settings import Settings, read_settings
-from trireme.backends.llm.waiting_requests import WaitingRequests
+from trireme.backends.llm.waiting_requests import Made, Make, WaitingRequests
 from trireme.llm.intake import EngineBusyError
 from trireme.llm.sampling_params import SamplingError
+from trireme.llm.wanted import IsWanted, NotWantedError
+
+T = TypeVar("T")
 
 
 class Sender:
@@ -34,6 +38,15 @@ class Sender:
         self.told.append(str(response.error().message()))
 
 
+def nothing() -> None:
+    """Begins a request that is of no interest."""
+
+
+def noting(found: list[T], value: T) -> Make:
+    """Makes nothing, and notes who is begun."""
+    return lambda is_wanted: Made(lambda: found.append(value))
+
+
 class Held:
     """Requests that wait behind one that holds the thread up."""
 
@@ -42,9 +55,10 @@ class Held:
         self._released = threading.Event()
         reached = threading.Event()
 
-        def hold() -> None:
+        def hold(is_wanted: IsWanted) -> Made:
             reached.set()
             self._released.wait(20)
+            return Made(nothing)
 
         self.waiting.add(Sender(), hold)
         assert reached.wait(20)
@@ -55,11 +69,11 @@ class Held:
 
 
 def test_they_are_begun_one_after_another_and_one_too_many_is_refused() -> None:
-    held, found = Held(2), list[int]()
+    held, found = Held(3), list[int]()
     for number in range(2):
-        held.waiting.add(Sender(), lambda number=number: found.append(number))
-    with pytest.raises(EngineBusyError, match="2 requests wait for their adapters"):
-        held.waiting.add(Sender(), lambda: None)
+        held.waiting.add(Sender(), noting(found, number))
+    with pytest.raises(EngineBusyError, match="3 requests wait for their adapters"):
+        held.waiting.add(Sender(), noting(found, 2))
     held.go_on()
     assert found == [0, 1]
 
@@ -69,15 +83,15 @@ def test_those_that_wait_for_the_same_take_no_thread_from_others() -> None:
     is_made, other_is_made = threading.Event(), threading.Event()
     late = Sender()
 
-    def make() -> None:
+    def make(is_wanted: IsWanted) -> Made:
         is_made.wait(20)
-        found.append("first")
+        return Made(lambda: found.append("first"))
 
     waiting.add(Sender(), make, None, "the same")  # type: ignore[arg-type]
     for name in ("second", "third"):
-        waiting.add(Sender(), lambda name=name: found.append(name), None, "the same")  # type: ignore[arg-type, misc]
-    waiting.add(late, lambda: found.append("late"), time.monotonic() - 1, "the same")  # type: ignore[arg-type]
-    waiting.add(Sender(), other_is_made.set, None, "another")  # type: ignore[arg-type]
+        waiting.add(Sender(), noting(found, name), None, "the same")  # type: ignore[arg-type]
+    waiting.add(late, noting(found, "late"), time.monotonic() - 1, "the same")  # type: ignore[arg-type]
+    waiting.add(Sender(), lambda is_wanted: Made(other_is_made.set), None, "another")  # type: ignore[arg-type]
     assert other_is_made.wait(20)
     waiting.end_overdue()
     assert late.told == ["the request was ended: timeout"]
@@ -89,8 +103,8 @@ def test_those_that_wait_for_the_same_take_no_thread_from_others() -> None:
 
 def test_one_that_has_left_leaves_the_making_to_the_next() -> None:
     held, found, gone = Held(0), list[str](), Sender()
-    held.waiting.add(gone, lambda: found.append("gone"), None, "the same")
-    held.waiting.add(Sender(), lambda: found.append("next"), None, "the same")
+    held.waiting.add(gone, noting(found, "gone"), None, "the same")
+    held.waiting.add(Sender(), noting(found, "next"), None, "the same")
     gone.is_gone = True
     held.waiting.end_overdue()
     held.go_on()
@@ -100,7 +114,7 @@ def test_one_that_has_left_leaves_the_making_to_the_next() -> None:
 def test_one_that_cannot_even_be_refused_leaves_none_behind_it_alone() -> None:
     held, found, mute = Held(0), list[str](), Sender()
 
-    def fail() -> None:
+    def fail(is_wanted: IsWanted) -> Made:
         raise SamplingError("no such thing")
 
     def lost(response: Any, flags: int) -> None:
@@ -108,7 +122,7 @@ def test_one_that_cannot_even_be_refused_leaves_none_behind_it_alone() -> None:
 
     mute.send = lost  # type: ignore[method-assign]
     held.waiting.add(mute, fail, None, "the same")
-    held.waiting.add(Sender(), lambda: found.append("next"), None, "the same")
+    held.waiting.add(Sender(), noting(found, "next"), None, "the same")
     held.go_on()
     assert found == ["next"]
 
@@ -116,7 +130,7 @@ def test_one_that_cannot_even_be_refused_leaves_none_behind_it_alone() -> None:
 def test_what_cannot_be_made_is_told() -> None:
     held, sender = Held(2), Sender()
 
-    def fail() -> None:
+    def fail(is_wanted: IsWanted) -> Made:
         raise SamplingError("no such thing")
 
     held.waiting.add(sender, fail)
@@ -125,11 +139,11 @@ def test_what_cannot_be_made_is_told() -> None:
 
 
 def test_those_whose_time_is_over_or_whose_client_has_left_are_answered_while_others_hold_them_up() -> None:
-    held, found = Held(3), list[str]()
+    held, found = Held(4), list[str]()
     late, gone, patient = Sender(), Sender(), Sender()
-    held.waiting.add(late, lambda: found.append("late"), time.monotonic() - 1)
-    held.waiting.add(gone, lambda: found.append("gone"), time.monotonic() + 600)
-    held.waiting.add(patient, lambda: found.append("patient"), time.monotonic() + 600)
+    held.waiting.add(late, noting(found, "late"), time.monotonic() - 1)
+    held.waiting.add(gone, noting(found, "gone"), time.monotonic() + 600)
+    held.waiting.add(patient, noting(found, "patient"), time.monotonic() + 600)
     gone.is_gone = True
     held.waiting.end_overdue()
     assert (late.told, gone.told, patient.told) == (
@@ -137,10 +151,117 @@ def test_those_whose_time_is_over_or_whose_client_has_left_are_answered_while_ot
         ["the request was ended: cancelled"],
         [],
     )
-    held.waiting.add(Sender(), lambda: found.append("next"))  # there is room again
+    held.waiting.add(Sender(), noting(found, "next"))  # there is room again
     held.go_on()
     assert found == ["patient", "next"]
     assert len(late.told) == 1
+
+
+class Making:
+    """What takes until it is told to be there, or is not wanted any more."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.has_begun_again = threading.Event(), threading.Event()
+        self.news = threading.Condition()
+        self.is_there = False
+        self.told: list[str] = []
+
+    def __call__(self, is_wanted: IsWanted) -> Made:
+        (self.has_begun_again if self.has_begun.is_set() else self.has_begun).set()
+        with self.news:
+            assert self.news.wait_for(lambda: self.is_there or not is_wanted(), 60)
+        if not self.is_there:
+            self.told.append("given up")
+            raise NotWantedError
+        return Made(lambda: self.told.append("begun"), lambda: self.told.append("given back"))
+
+    def look_again(self) -> None:
+        with self.news:
+            self.news.notify_all()
+
+    def be_there(self) -> None:
+        self.is_there = True
+        self.look_again()
+
+
+def making(look_again: bool = True) -> tuple[Any, Making]:
+    """Something that is being made for the first that waits for it."""
+    made = Making()
+    return WaitingRequests(0, "adapters to be read", 1, made.look_again if look_again else nothing), made
+
+
+@pytest.mark.parametrize(("reason", "is_gone"), [("timeout", False), ("cancelled", True)])
+def test_one_that_is_ended_while_what_it_needs_is_made_is_told_at_once_and_it_is_given_up(
+    reason: str, is_gone: bool
+) -> None:
+    waiting, made = making()
+    ended, found = Sender(), list[str]()
+    waiting.add(ended, made, time.monotonic() + 600)
+    waiting.add(Sender(), noting(found, "next"))
+    assert made.has_begun.wait(60)
+    end(waiting, ended, is_gone)
+    assert ended.told == [f"the request was ended: {reason}"]
+    until(lambda: found == ["next"])
+    waiting.stop()
+    assert made.told == ["given up"]
+
+
+def test_what_is_there_when_its_request_was_ended_is_given_back() -> None:
+    waiting, made = making(look_again=False)
+    ended = Sender()
+    waiting.add(ended, made)
+    assert made.has_begun.wait(60)
+    end(waiting, ended, True)
+    made.be_there()
+    waiting.stop()
+    assert made.told == ["given back"]
+    assert len(ended.told) == 1
+
+
+def test_what_is_there_when_its_time_is_over_is_given_back_also_where_nobody_has_looked() -> None:
+    waiting, made = making()
+    ended = Sender()
+    waiting.add(ended, made)
+    assert made.has_begun.wait(60)
+    ended.is_gone = True
+    made.be_there()
+    waiting.stop()
+    assert made.told == ["given back"]
+    assert ended.told == ["the request was ended: cancelled"]
+
+
+def test_it_is_made_on_for_another_that_waits_for_the_same() -> None:
+    waiting, made = making()
+    ended = Sender()
+    waiting.add(ended, made, None, "the same")
+    assert made.has_begun.wait(60)
+    waiting.add(Sender(), made, None, "the same")
+    end(waiting, ended, True)
+    made.be_there()
+    waiting.stop()
+    assert made.told == ["given back", "begun"]
+
+
+def test_those_that_have_left_are_kept_nowhere() -> None:
+    held, gone = Held(0), [Sender() for _ in range(6)]
+    for number, sender in enumerate(gone):
+        held.waiting.add(sender, noting([], 0), None, "the same" if number % 2 else None)
+        sender.is_gone = True
+    held.waiting.end_overdue()
+    kept = [len(line) for line in held.waiting._waiting.values()]
+    assert (kept, len(held.waiting._line), held.waiting._count) == ([1], 0, 1)
+    held.go_on()
+    assert (held.waiting._waiting, held.waiting._count) == ({}, 0)
+
+
+def end(waiting: Any, sender: Sender, is_gone: bool) -> None:
+    """Ends one that waits, by its client or by its time."""
+    sender.is_gone = is_gone
+    for line in waiting._waiting.values():
+        for one in line:
+            if one.sender is sender and not is_gone:
+                one.deadline = time.monotonic()
+    waiting.end_overdue()
 
 
 def settings(folder: Path, **parameters: str) -> Settings:

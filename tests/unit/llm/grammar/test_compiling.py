@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -14,8 +14,10 @@ import pytest
 from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar import compiler
 from trireme.llm.grammar.compiler import MAX_CHOICES, GrammarCompiler, NewGrammarError
-from trireme.llm.grammar.trial import NoTrialError, TrialError
+from trireme.llm.grammar.trial import TrialError
+from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.grammar.vocabulary import read_vocabulary
+from trireme.llm.wanted import NotWantedError
 
 
 @pytest.mark.parametrize(
@@ -62,9 +64,9 @@ def test_the_same_grammar_is_compiled_once(scribe: Engine) -> None:
 def test_one_that_many_ask_for_at_once_is_tried_once(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
         tried: list[str] = []
-        check = grammars._trials.check
+        really_tried = grammars._trials.tried
         monkeypatch.setattr(
-            grammars._trials, "check", lambda source, vocabulary: tried.append(source) or check(source, vocabulary)
+            grammars._trials, "tried", lambda source, *others: tried.append(source) or really_tried(source, *others)
         )
         with ThreadPoolExecutor(8) as threads:
             found = [threads.submit(grammars.json_schema, {"type": "boolean"}) for _ in range(8)]
@@ -78,13 +80,15 @@ def test_one_that_was_refused_is_not_tried_again_at_once(
 ) -> None:
     now, tried, may_end = [0.0], list[str](), threading.Event()
 
-    def refuse(source: str, vocabulary: Any) -> None:
+    @contextmanager
+    def refuse(source: str, *others: Any) -> Iterator[int]:
         tried.append(source)
         may_end.wait(20)
         raise TrialError("it takes too long", is_costly)
+        yield 0
 
     with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids), lambda: now[0])) as grammars:
-        monkeypatch.setattr(grammars._trials, "check", refuse)
+        monkeypatch.setattr(grammars._trials, "tried", refuse)
         with ThreadPoolExecutor(4) as threads:
             asked = [threads.submit(grammars.regex, "a") for _ in range(4)]
             may_end.set()
@@ -99,12 +103,56 @@ def test_one_that_was_refused_is_not_tried_again_at_once(
 
 def test_one_that_could_not_be_tried_is_tried_again(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
-        check = grammars._trials.check
-        monkeypatch.setattr(grammars._trials, "check", lambda *given: (_ for _ in ()).throw(NoTrialError("killed")))
+        tried = grammars._trials.tried
+        monkeypatch.setattr(grammars._trials, "tried", lambda *given: (_ for _ in ()).throw(NoTrialError("killed")))
         with pytest.raises(NoTrialError):
             grammars.regex("a")
-        monkeypatch.setattr(grammars._trials, "check", check)
+        monkeypatch.setattr(grammars._trials, "tried", tried)
         assert grammars.regex("a")
+
+
+def test_one_that_nobody_waits_for_any_more_is_tried_for_who_asks_later(
+    scribe: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    @contextmanager
+    def give_up(*given: Any) -> Iterator[int]:
+        has_begun.set()
+        assert may_end.wait(60)
+        raise NotWantedError
+        yield 0
+
+    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars, ThreadPoolExecutor(2) as pool:
+        tried = grammars._trials.tried
+        monkeypatch.setattr(grammars._trials, "tried", give_up)
+        first = pool.submit(grammars.regex, "a")
+        assert has_begun.wait(60)
+        second = pool.submit(grammars.regex, "a")
+        monkeypatch.setattr(grammars._trials, "tried", tried)
+        may_end.set()
+        assert isinstance(first.exception(60), NotWantedError)
+        assert second.result(60) is grammars.regex("a")
+
+
+def test_large_grammars_leave_sooner_and_those_in_use_have_a_bound(
+    scribe: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def large(*given: Any) -> Iterator[int]:
+        yield 100
+
+    monkeypatch.setattr(compiler, "_MAX_KEPT_BYTES", 250)
+    monkeypatch.setattr(compiler, "_MAX_ALL_BYTES", 350)
+    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
+        monkeypatch.setattr(grammars._trials, "tried", large)
+        followed = [grammars.regex(pattern).start() for pattern in "abc"]
+        assert len(grammars._kept) == 2
+        with pytest.raises(NoTrialError, match=r"grammars of requests under way take .* try again later"):
+            grammars.regex("d")
+        followed.clear()
+        assert grammars.regex("d").start()
+        assert len(grammars._all) == 2
 
 
 def test_the_oldest_grammar_is_forgotten(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

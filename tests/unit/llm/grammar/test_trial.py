@@ -8,15 +8,18 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar.sources import json_source, lark_source
-from trireme.llm.grammar.trial import AT_A_TIME, GrammarTrial, GrammarTrials, NoTrialError, TrialError
+from trireme.llm.grammar.trial import GrammarTrials, TrialError
+from trireme.llm.grammar.trial_line import AT_A_TIME, NoTrialError
+from trireme.llm.wanted import NotWantedError
 
 GOOD = json_source({"type": "object", "properties": {"name": {"type": "string"}}})
 LONG_RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
@@ -50,20 +53,20 @@ class Bytes:
 
 
 @pytest.fixture
-def tried() -> Iterator[GrammarTrial]:
-    found = GrammarTrial()
+def tried() -> Iterator[GrammarTrials]:
+    found = GrammarTrials()
     yield found
     found.close()
 
 
-def test_a_good_grammar_passes_and_the_process_is_kept(tried: GrammarTrial) -> None:
+def test_a_good_grammar_passes_and_the_process_is_kept(tried: GrammarTrials) -> None:
     tried.check(GOOD, Bytes)
     first = tried.pid
     tried.check(lark_source('start: "a" | "b"'), Bytes)
     assert tried.pid == first is not None
 
 
-def test_what_the_library_refuses_is_told_and_the_process_is_kept(tried: GrammarTrial) -> None:
+def test_what_the_library_refuses_is_told_and_the_process_is_kept(tried: GrammarTrials) -> None:
     tried.check(GOOD, Bytes)
     first = tried.pid
     with pytest.raises(TrialError, match="whale"):
@@ -81,20 +84,20 @@ def test_what_the_library_refuses_is_told_and_the_process_is_kept(tried: Grammar
         json_source(references("bare")),
     ],
 )
-def test_what_overflows_the_stack_is_refused_and_the_next_is_tried(tried: GrammarTrial, source: str) -> None:
+def test_what_overflows_the_stack_is_refused_and_the_next_is_tried(tried: GrammarTrials, source: str) -> None:
     with pytest.raises(TrialError, match="nested too deeply"):
         tried.check(source, Bytes)
     tried.check(GOOD, Bytes)
 
 
-def test_two_hundred_definitions_in_a_row_pass(tried: GrammarTrial) -> None:
+def test_two_hundred_definitions_in_a_row_pass(tried: GrammarTrials) -> None:
     for kind in ("object", "array", "bare"):
         tried.check(json_source(references(kind, 200)), Bytes)
 
 
 @pytest.mark.parametrize("schema", [ONE_MULTIPLE, MULTIPLES])
 def test_what_never_ends_is_refused_and_the_next_is_tried(schema: dict[str, Any]) -> None:
-    tried = GrammarTrial(max_seconds=4)
+    tried = GrammarTrials((4,))
     try:
         with pytest.raises(TrialError, match=r"takes longer than 4 s|MiB of memory"):
             tried.check(json_source(schema), Bytes)
@@ -104,16 +107,16 @@ def test_what_never_ends_is_refused_and_the_next_is_tried(schema: dict[str, Any]
 
 
 def test_those_that_take_all_of_their_time_hold_up_no_other() -> None:
-    trials = GrammarTrials(max_seconds=120)
+    trials = GrammarTrials((0.02, 120))
     ends: list[BaseException] = []
 
-    def try_slow() -> None:
+    def try_slow(number: int) -> None:
         try:
-            trials.check(json_source(MULTIPLES), Bytes)
+            trials.check(json_source({**MULTIPLES, "title": f"{number}"}), Bytes)
         except (TrialError, NoTrialError) as error:
             ends.append(error)
 
-    slow = [threading.Thread(target=try_slow) for _ in range(AT_A_TIME - 1)]
+    slow = [threading.Thread(target=try_slow, args=(number,)) for number in range(2 * AT_A_TIME)]
     try:
         for thread in slow:
             thread.start()
@@ -124,25 +127,56 @@ def test_those_that_take_all_of_their_time_hold_up_no_other() -> None:
         trials.close()
         for thread in slow:
             thread.join(30)
-    assert len(ends) == len(slow)
-    assert not trials.pids
+    assert [str(error) for error in ends] == ["the engine is closed"] * len(slow)
+    assert trials.pid is None
 
 
-def test_one_process_is_kept_of_several() -> None:
-    trials = GrammarTrials()
+def test_one_that_needs_more_than_its_first_turn_gets_another() -> None:
+    trials = GrammarTrials((0.001, 120))
     try:
-        threads = [threading.Thread(target=trials.check, args=(GOOD, Bytes)) for _ in range(3 * AT_A_TIME)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert len(trials.pids) == 1
+        taken_bytes = trials.check(json_source({"type": "integer", "multipleOf": 9973}), Bytes)
+        assert 0 < taken_bytes < 256 << 20
     finally:
         trials.close()
 
 
+def test_a_trial_that_nobody_waits_for_any_more_ends() -> None:
+    trials, asked, is_wanted = GrammarTrials((120,)), threading.Event(), [True]
+    told: list[BaseException] = []
+
+    def still_wanted() -> bool:
+        if trials.pid is not None and children(trials.pid):
+            asked.set()
+        return is_wanted[0]
+
+    def ask() -> None:
+        try:
+            trials.check(json_source(MULTIPLES), Bytes, still_wanted)
+        except NotWantedError as error:
+            told.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        until(lambda: trials.look_again() or asked.is_set(), 60)
+        is_wanted[0] = False
+        trials.look_again()
+        asking.join(60)
+        assert len(told) == 1
+        assert trials.pid is not None
+        until(lambda: not children(trials.pid), 60)
+        trials.check(GOOD, Bytes)
+    finally:
+        trials.close()
+
+
+def children(pid: int | None) -> list[str]:
+    """Those of the process, which has one thread."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def test_what_takes_all_memory_is_refused_and_the_next_is_tried() -> None:
-    tried = GrammarTrial(max_seconds=120)
+    tried = GrammarTrials((120,))
     try:
         with pytest.raises(TrialError, match="takes more than 256 MiB of memory"):
             tried.check(json_source(ONE_MULTIPLE), Bytes)
@@ -151,7 +185,7 @@ def test_what_takes_all_memory_is_refused_and_the_next_is_tried() -> None:
         tried.close()
 
 
-def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrial) -> None:
+def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrials) -> None:
     tried.check(GOOD, Bytes)
     first = tried.pid
     assert first is not None
@@ -161,21 +195,46 @@ def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrial) -
     assert tried.pid != first
 
 
-def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar() -> None:
-    tried = GrammarTrial(max_seconds=120)
+def kill_once_at_work(pid: int, is_child: bool) -> None:
+    until(lambda: children(pid), 60)
+    os.kill(int(children(pid)[0]) if is_child else pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("is_child", [False, True])
+def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: bool) -> None:
+    tried = GrammarTrials((120,))
     try:
         tried.check(GOOD, Bytes)
         assert tried.pid is not None
-        threading.Timer(0.2, os.kill, (tried.pid, signal.SIGKILL)).start()
+        kill = threading.Thread(target=kill_once_at_work, args=(tried.pid, is_child))
+        kill.start()
         with pytest.raises(NoTrialError, match="was killed; send the request again"):
             tried.check(json_source(MULTIPLES), Bytes)
+        kill.join(60)
         tried.check(GOOD, Bytes)
     finally:
         tried.close()
 
 
+def test_what_is_left_of_a_killed_process_ends_with_it(tried: GrammarTrials) -> None:
+    tried.check(GOOD, Bytes)
+    assert tried.pid is not None
+
+    def ask() -> None:
+        with pytest.raises(NoTrialError):
+            tried.check(json_source(MULTIPLES), Bytes)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    until(lambda: children(tried.pid), 60)
+    left = int(children(tried.pid)[0])
+    os.kill(tried.pid, signal.SIGKILL)
+    asking.join(60)
+    until(lambda: not _is_running(left), 60)
+
+
 def test_closing_ends_a_trial_that_is_under_way() -> None:
-    tried = GrammarTrial(max_seconds=120)
+    tried = GrammarTrials((120,))
     tried.check(GOOD, Bytes)
     told: list[str] = []
 
@@ -187,14 +246,14 @@ def test_closing_ends_a_trial_that_is_under_way() -> None:
 
     asking = threading.Thread(target=ask)
     asking.start()
-    time.sleep(0.2)
+    until(lambda: children(tried.pid), 60)
     tried.close()
     asking.join(60)
     assert told == ["the engine is closed"]
     assert tried.pid is None
 
 
-def test_where_it_cannot_be_started_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tried: GrammarTrial) -> None:
+def test_where_it_cannot_be_started_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(NoTrialError, match=r"cannot be started: .*/nowhere/python"):
         tried.check(GOOD, Bytes)
@@ -203,24 +262,23 @@ def test_where_it_cannot_be_started_the_reason_is_told(monkeypatch: pytest.Monke
 def test_the_process_ends_with_the_one_that_started_it_in_the_midst_of_a_trial() -> None:
     program = (
         "import sys, threading, time\n"
+        "sys.path.append('tests')\n"
         "from tests.unit.llm.grammar import test_trial as own\n"
-        "tried = own.GrammarTrial(120)\n"
+        "tried = own.GrammarTrials((120,))\n"
         "tried.check(own.GOOD, own.Bytes)\n"
         "threading.Thread(target=tried.check, args=(own.json_source(own.MULTIPLES), own.Bytes), daemon=True).start()\n"
-        "time.sleep(0.2)\n"
-        "print(tried.pid, flush=True)\n"
+        "own.until(lambda: own.children(tried.pid), 60)\n"
+        "print(tried.pid, *own.children(tried.pid), flush=True)\n"
         "time.sleep(120)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as starter:
         assert starter.stdout is not None
         try:
-            pid = int(starter.stdout.readline())
+            pids = [int(pid) for pid in starter.stdout.readline().split()]
         finally:
             starter.kill()
-    deadline = time.monotonic() + 60
-    while _is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _is_running(pid)
+    assert len(pids) == 2
+    until(lambda: not any(map(_is_running, pids)), 60)
 
 
 def _is_running(pid: int) -> bool:

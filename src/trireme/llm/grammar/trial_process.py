@@ -1,0 +1,147 @@
+"""The process that tries grammars, as the engine's process sees it: several at once, each in a child of that one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from trireme.llm.grammar import trial_main
+from trireme.llm.grammar.trial_line import NoTrialError
+from trireme.llm.wanted import IsWanted, NotWantedError
+from trireme.machine.helper_process import HelperProcess
+
+_START_SECONDS: Final = 60.0
+_PATIENCE: Final = 2
+"""So many times its processor time a trial may take on a machine that has much else to do, and a moment more."""
+_MOMENT_S: Final = 1.0
+_PROGRAM: Final = Path(trial_main.__file__).with_name("trial_main.py")
+
+
+class Tried(NamedTuple):
+    """How a trial has ended."""
+
+    exit_code: int | None
+    """Of the child, as `subprocess` has it; None: it took too long for its processor time, and was ended."""
+    reason: str
+    """Why the grammar cannot be compiled; "": it can, where the exit code is 0."""
+    taken_bytes: int
+    """What it took of the memory, at most."""
+    failure: str = ""
+    """Why there was no trial."""
+
+
+class TrialProcess:
+    """May be used from any thread until it is gone."""
+
+    def __init__(self, vocabulary: Any) -> None:
+        """`vocabulary` has what the library reads. Raises NoTrialError."""
+        try:
+            self._process = HelperProcess(str(_PROGRAM))
+        except OSError as error:
+            raise NoTrialError(f"the process that tries grammars cannot be started: {error}") from None
+        self._numbers = itertools.count(1)
+        self._sending = threading.Lock()
+        self._news = threading.Condition()
+        self._under_way: dict[int, Tried | None] = {}
+        self._vocabulary = vocabulary
+        self._is_over = False
+
+    def start(self) -> None:
+        """Returns when it is ready; raises NoTrialError."""
+        message = json.dumps(_message(self._vocabulary)).encode() + b"\n"
+        try:
+            line = self._process.ask([message], lambda stream: stream.readline(), _START_SECONDS)
+        except OSError:
+            line = b""
+        if not line.endswith(b"\n"):
+            self.end()
+            raise NoTrialError("the process that tries grammars cannot be started; what it wrote is in the log")
+        threading.Thread(target=self._listen, name="llm-trials", daemon=True).start()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it cannot be asked any more."""
+        return self._is_over or self._process.exit_code is not None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def try_one(self, source: str, seconds: float, niceness: int, is_wanted: IsWanted) -> Tried:
+        """Tries it for so many seconds of processor time. Raises NotWantedError, or NoTrialError where the process is
+        gone."""
+        number = next(self._numbers)
+        limit = time.monotonic() + _PATIENCE * seconds + _MOMENT_S
+        with self._news:
+            self._under_way[number] = None
+        try:
+            self._send(f"{number} {seconds:g} {niceness} {json.dumps(source)}\n")
+            with self._news:
+                while (found := self._under_way[number]) is None:
+                    left_s = limit - time.monotonic()
+                    if self._is_over:
+                        raise NoTrialError("the process that tries grammars was killed; send the request again")
+                    if left_s <= 0 or not is_wanted():
+                        break
+                    self._news.wait(left_s)
+        finally:
+            with self._news:
+                del self._under_way[number]
+        if found is not None:
+            return found
+        self._send(f"{number}\n")
+        if not is_wanted():
+            raise NotWantedError
+        return Tried(None, "", 0)
+
+    def look_again(self) -> None:
+        """To be called when it may be that a grammar is not wanted any more."""
+        with self._news:
+            self._news.notify_all()
+
+    def kill(self) -> None:
+        """Ends it, and what it tries."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """The same, and takes it from the system."""
+        self._process.kill()
+        with self._sending:
+            self._process.end()
+
+    def _send(self, message: str) -> None:
+        with self._sending:
+            try:
+                self._process.tell([message.encode()])
+            except (OSError, ValueError):  # it is gone, which whoever listens hears as well
+                with self._news:
+                    self._is_over = True
+                    self._news.notify_all()
+
+    def _listen(self) -> None:
+        """In a thread of its own, until it is gone."""
+        for line in self._process.lines():
+            told = json.loads(line)
+            answer = told["answer"] or {}
+            with self._news:
+                if told["number"] in self._under_way:  # and was not given up meanwhile
+                    self._under_way[told["number"]] = Tried(
+                        told["exit_code"], answer.get("reason", ""), answer.get("bytes", 0), answer.get("failure", "")
+                    )
+                    self._news.notify_all()
+        with self._news:
+            self._is_over = True
+            self._news.notify_all()
+
+
+def _message(vocabulary: Any) -> dict[str, Any]:
+    return {
+        "tokens": [token.decode("latin-1") for token in vocabulary.tokens],
+        "special_token_ids": list(vocabulary.special_token_ids),
+        "bos_token_id": vocabulary.bos_token_id,
+        "eos_token_ids": list(vocabulary.eos_token_ids),
+    }
