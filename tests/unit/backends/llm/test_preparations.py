@@ -1,0 +1,134 @@
+"""Requests wait for adapters and grammars no longer than they may, and take nothing from others after that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tiny_adapters import write_adapter
+from tiny_language_models import build
+from waiting import until
+
+from trireme.backends.llm.preparations import Preparations
+from trireme.llm.adapters.adapter import PlacedAdapter
+from trireme.llm.adapters.store import AdapterStore
+from trireme.llm.executors.numpy.executor import NumpyExecutor
+from trireme.llm.grammar.compiler import NewGrammarError
+from trireme.llm.models.catalog import load_weights, read_spec
+from trireme.llm.options import EngineOptions
+from trireme.llm.wanted import IsWanted, NotWantedError
+
+
+class Sender:
+    """Of a request whose client may have left."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.is_gone = self.is_closed = False
+
+    def is_cancelled(self) -> bool:
+        return self.is_gone
+
+    def has_credit(self) -> bool:
+        return True
+
+    def send(self, response: Any, flags: int) -> None:
+        self.is_closed = True
+        self.told.append(str(response.error().message()))
+
+
+class Prepared:
+    """An engine with places for two adapters, and those that were begun with one."""
+
+    def __init__(self, folder: Path) -> None:
+        tiny = build("llama", folder / "model")
+        for seed, name in enumerate(("french", "german", "polish", "breton")):
+            write_adapter(tiny, folder / "adapters" / name, seed=seed)
+        spec = read_spec(tiny.folder)
+        executor = NumpyExecutor(spec, load_weights(tiny.folder, spec), EngineOptions(cache_bytes=1 << 20))
+        self.store = AdapterStore(spec, EngineOptions(adapters=folder / "adapters", max_adapters=2), executor)
+        self.look_again = threading.Event()
+        grammars = SimpleNamespace(look_again=self.look_again.set, compiles_at_once=True)
+        self.all: Any = Preparations(SimpleNamespace(adapters=self.store, grammars=grammars), 100)  # type: ignore[arg-type]
+        self.begun: list[PlacedAdapter] = []
+
+    def ask(self, name: str, deadline: float | None = None) -> Sender:
+        sender = Sender()
+        self.all.adapt(name, sender, deadline, self.begun.append)
+        return sender
+
+    def fill(self) -> None:
+        """Uses all places."""
+        for name in ("french", "german"):
+            self.ask(name)
+        until(lambda: len(self.begun) == 2)
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Iterator[Prepared]:
+    found = Prepared(tmp_path)
+    yield found
+    found.store.close()
+    found.all.stop()
+
+
+def test_a_request_whose_time_is_over_is_ended_while_no_place_is_free(prepared: Prepared) -> None:
+    prepared.fill()
+    late = prepared.ask("polish", time.monotonic() + 600)
+    until(lambda: prepared.store._kept["french"].is_leaving)
+    patient = prepared.ask("breton", time.monotonic() + 600)
+    next(iter(prepared.all._loads._waiting)).deadline = time.monotonic()
+    prepared.all.end_overdue()
+    assert late.told == ["the request was ended: timeout"]
+    prepared.store.give_back(prepared.begun.pop(0))
+    until(lambda: [adapter.name for adapter in prepared.begun] == ["german", "breton"])
+    assert patient.told == []
+    assert prepared.store.kept_names == ["german", "breton"]
+
+
+def test_a_place_goes_to_the_next_where_a_client_has_left(prepared: Prepared) -> None:
+    prepared.fill()
+    gone = prepared.ask("polish")
+    until(lambda: prepared.store._kept["french"].is_leaving)
+    again = prepared.ask("french")  # which waits until it has left
+    gone.is_gone = True
+    prepared.all.end_overdue()
+    assert gone.told == ["the request was ended: cancelled"]
+    until(lambda: len(prepared.begun) == 3)  # nobody needs its place any more
+    assert again.told == []
+    assert prepared.begun[2] is prepared.begun[0]
+    assert prepared.store._kept["french"].user_count == 2
+
+
+def test_an_adapter_that_nobody_has_is_told_of_while_others_wait_for_a_place(prepared: Prepared) -> None:
+    prepared.fill()
+    patient = prepared.ask("polish")
+    for name in ("frensh", "../adapters/french"):
+        wrong = prepared.ask(name)
+        until(lambda: wrong.told)  # noqa: B023
+        assert f"there is no adapter '{name}'" in wrong.told[0]
+    assert patient.told == []
+
+
+def test_a_grammar_that_nobody_waits_for_any_more_is_given_up(prepared: Prepared) -> None:
+    sender, has_begun, told = Sender(), threading.Event(), list[str]()
+
+    def compile_new(is_wanted: IsWanted) -> Any:
+        has_begun.set()
+        while is_wanted():
+            assert prepared.look_again.wait(60)
+        told.append("given up")
+        raise NotWantedError
+
+    new = NewGrammarError(("source", "guided_regex"), compile_new)
+    prepared.all.compile(new, sender, time.monotonic() + 600, lambda: told.append("begun"))
+    assert has_begun.wait(60)
+    sender.is_gone = True
+    prepared.all.end_overdue()
+    assert sender.told == ["the request was ended: cancelled"]
+    until(lambda: told == ["given up"])
