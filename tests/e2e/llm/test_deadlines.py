@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from typing import Any
 
 import pytest
@@ -31,19 +29,9 @@ def test_what_is_no_time_is_refused(scribe: RunningServer, given: Any, words: st
     assert words in answer["error"]
 
 
-def test_the_wait_for_a_grammar_counts(scribe: RunningServer) -> None:
-    ended: list[str] = []
-
-    def hold_up() -> None:
-        schema = {"type": "integer", "multipleOf": 9_999_943}
-        status, _ = generate(scribe, sampling_parameters={"guided_json": schema})
-        ended.append(f"slow: {status}")
-
-    slow = threading.Thread(target=hold_up)
-    slow.start()
-    time.sleep(0.5)  # its grammar is being tried by now
-    status, answer = generate(scribe, timeout=300_000, guided_regex="[w-z]{3}")
-    ended.append(f"other: {status}")
-    slow.join(120)
-    assert answer == {"error": "the request was ended: timeout"}
-    assert ended == ["other: 503", "slow: 400"]
+@pytest.mark.parametrize("timeout", [1, 300_000])
+def test_the_time_in_which_its_grammar_is_compiled_counts(scribe: RunningServer, timeout: int) -> None:
+    slow = {"guided_json": {"type": "integer", "multipleOf": 9_999_937 + timeout % 7}}
+    for options in ({}, {"n": 3}):
+        answer = generate(scribe, timeout=timeout, sampling_parameters=slow, **options)
+        assert answer == (503, {"error": "the request was ended: timeout"})

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 from running_server import RunningServer
+
+from trireme.llm.grammar.trial_line import MAX_SLOW
 
 RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
 TERMINALS = "start: T0\n" + "\n".join(f'T{at}: "a" T{at + 1}' for at in range(5000)) + '\nT5000: "b"'
@@ -71,6 +77,42 @@ def test_others_are_answered_while_a_grammar_is_tried(scribe: RunningServer) -> 
     ask("other", {"max_tokens": 1})
     hostile.join(120)
     assert ended == ["other", "hostile"]
+
+
+def test_a_cheap_grammar_passes_many_that_take_long_and_too_many_of_those_are_refused(scribe: RunningServer) -> None:
+    with ExitStack() as stack:
+        slow = [stack.enter_context(asked(scribe, {"guided_json": never(number)})) for number in range(40)]
+        scribe.until(lambda: answered(slow), 120)
+        status, answer = complete(scribe, {"max_tokens": 1, "guided_regex": "[p-t]{4}"})
+        assert status == 200, answer
+        assert len(answered(slow)) <= len(slow) - MAX_SLOW
+        told = answered(slow)[0].recv(65536)
+        assert b" 503 " in told.splitlines()[0]
+        assert b"grammars wait that take longer than 0.02 s to compile" in told
+        assert b"try again later" in told
+    # Their clients have left: they hold up nobody.
+    status, answer = complete(scribe, {"guided_json": MULTIPLES | {"title": "it has a turn"}})
+    assert status == 400, answer
+
+
+def never(number: int) -> dict[str, Any]:
+    """Schemas that take longer than any may."""
+    return {"type": "integer", "multipleOf": 9_500_001 + 2 * number}
+
+
+@contextmanager
+def asked(server: RunningServer, grammar: dict[str, Any]) -> Iterator[socket.socket]:
+    """A request whose client leaves at the end of the context."""
+    body = json.dumps({"model": "scribe", "prompt": "Once", **grammar}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.ports["http"])) as connection:
+        connection.sendall(head.encode() + body)
+        yield connection
+
+
+def answered(connections: Sequence[socket.socket]) -> list[socket.socket]:
+    """Those that have an answer by now."""
+    return select.select(connections, [], [], 0)[0]
 
 
 @pytest.mark.parametrize(
