@@ -46,6 +46,8 @@ class AdaptedRequests:
         """Until when."""
         self._loans: dict[TokenAnswer, _Loan] = {}
         self._thread = ThreadPoolExecutor(1, "llm-waiting")
+        self._searches = ThreadPoolExecutor(1, "llm-waiting")
+        """For what nobody has, which does not wait until there is a place for what somebody has."""
 
     def begin(self, task: int, answers: Sequence[TokenAnswer], submit: Submit, deadline: float | None) -> None:
         """Calls `submit` for each answer, now or when the adapter was read; an error ends them.
@@ -64,7 +66,8 @@ class AdaptedRequests:
             return
         group = tuple(answers)
         self._waiting[group] = deadline
-        self._thread.submit(self._read, task, group, submit)
+        thread = self._thread if self._store.has(str(task)) else self._searches
+        thread.submit(self._read, task, group, submit)
 
     def ended(self, answer: TokenAnswer) -> None:
         """To be called when an answer has ended, whether it had an adapter or not."""
@@ -88,7 +91,8 @@ class AdaptedRequests:
     def stop(self) -> None:
         """Returns when all that wait were begun, or refused: the engine is closed by then."""
         self._store.close()
-        self._thread.shutdown()
+        for thread in (self._thread, self._searches):
+            thread.shutdown()
 
     def _read(self, task: int, group: tuple[TokenAnswer, ...], submit: Submit) -> None:
         """In the thread that waits for adapters."""

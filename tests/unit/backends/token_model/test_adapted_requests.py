@@ -6,10 +6,12 @@ import threading
 import time
 from typing import Any, cast
 
+from waiting import until
+
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.token_model.adapted_requests import AdaptedRequests
 from trireme.backends.token_model.token_answer import TokenAnswer
-from trireme.llm.adapters.adapter import PlacedAdapter
+from trireme.llm.adapters.adapter import PlacedAdapter, UnknownAdapterError
 from trireme.llm.wanted import IsWanted
 
 
@@ -22,7 +24,12 @@ class FullStore:
     def take_if_kept(self, name: str) -> PlacedAdapter | None:
         return None
 
+    def has(self, name: str) -> bool:
+        return name == "1"
+
     def take(self, name: str, is_wanted: IsWanted) -> PlacedAdapter:
+        if not self.has(name):
+            raise UnknownAdapterError(f"there is no adapter '{name}'")
         self.asked.set()
         assert self.room.wait(60)
         return PlacedAdapter(name, b"", cast(Any, None))
@@ -80,3 +87,15 @@ def test_a_request_whose_time_is_over_is_ended_also_while_no_place_is_free_for_i
     assert store.returned.wait(60)
     requests.stop()
     assert begun == []
+
+
+def test_one_whose_adapter_nobody_has_does_not_wait_for_a_place() -> None:
+    store, patient, wrong = FullStore(), Answer(), Answer()
+    requests = AdaptedRequests(cast(Any, store), 10, cast(Any, Metrics()))
+    requests.begin(1, [cast(TokenAnswer, patient)], lambda one, adapter: None, None)
+    assert store.asked.wait(60)
+    requests.begin(2, [cast(TokenAnswer, wrong)], lambda one, adapter: None, None)
+    until(lambda: wrong.errors)
+    assert wrong.errors == [("'lora_task_id' is 2: there is no adapter '2'", ErrorCode.NOT_FOUND)]
+    assert not patient.errors
+    requests.stop()

@@ -216,7 +216,8 @@ def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: 
         tried.close()
 
 
-def test_what_is_left_of_a_killed_process_ends_with_it(tried: GrammarTrials) -> None:
+def test_what_is_left_of_a_killed_process_ends_with_it() -> None:
+    tried = GrammarTrials((120,))
     tried.check(GOOD, Bytes)
     assert tried.pid is not None
 
@@ -231,6 +232,7 @@ def test_what_is_left_of_a_killed_process_ends_with_it(tried: GrammarTrials) -> 
     os.kill(tried.pid, signal.SIGKILL)
     asking.join(60)
     until(lambda: not _is_running(left), 60)
+    tried.close()
 
 
 def test_closing_ends_a_trial_that_is_under_way() -> None:
