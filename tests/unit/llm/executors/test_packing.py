@@ -7,11 +7,12 @@ import torch
 
 from trireme.llm.executors.cuda.packing import RING, InputRing, KnownBlocks, send_blocks
 from trireme.llm.executors.cuda.prompt_inputs import prompt_inputs
-from trireme.llm.executors.cuda.prompt_sizes import PromptSizes
+from trireme.llm.executors.cuda.prompt_sizes import PromptSizes, is_batch
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
 from trireme.llm.sampling_params import SamplingParams
-from trireme.llm.step_plan import Chunk
+from trireme.llm.scheduler import Scheduler
+from trireme.llm.step_plan import Chunk, SchedulerLimits
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -89,3 +90,19 @@ def test_a_recorded_step_gets_rows_tiles_and_ends_and_the_rest_is_nobodys() -> N
     assert ends == [73, 74, 75, 76, 0, 0, 0, 0]
     assert slots == [5, 5, 5, 1, spare, spare, spare, spare]
     assert (prompt_inputs((), sizes, spare)[:4] == [spare, 0, -1, 0]).all()
+
+
+def test_a_step_is_no_batch_where_a_prompt_has_room_for_one_token_that_brings_none() -> None:
+    scheduler = Scheduler(SchedulerLimits(4, 100, 8, 4))
+    sizes = {1: 1, 2: 1, 3: 1, 4: 6}
+    for number, size in sizes.items():
+        keys = BlockKeys(4)
+        scheduler.add(Sequence(number, [1] * size, size, SamplingParams(), lambda news: None, keys, size + 8))
+        if number == 3:
+            first = scheduler.schedule()
+    second = scheduler.schedule()
+    assert first is not None
+    assert second is not None
+    assert is_batch(first)
+    assert [(chunk.count, chunk.samples) for chunk in second.chunks] == [(1, True)] * 3 + [(1, False)]
+    assert not is_batch(second)

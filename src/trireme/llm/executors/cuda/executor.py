@@ -28,7 +28,7 @@ from trireme.llm.executors.cuda.packing import (
     single_rows,
 )
 from trireme.llm.executors.cuda.prompt_inputs import prompt_inputs, sampled_ends
-from trireme.llm.executors.cuda.prompt_sizes import PromptSizes, is_small, sizes_for
+from trireme.llm.executors.cuda.prompt_sizes import PromptSizes, is_batch, is_small, sizes_for
 from trireme.llm.executors.cuda.recorded_step import RecordedStep, StepRecorder, give_memory_back
 from trireme.llm.executors.cuda.warm_ups import WARM_REACHES, Preparations
 from trireme.llm.executors.cuda.weights import DecoderWeights
@@ -128,7 +128,7 @@ class CudaExecutor:
         self._take_stream()
         if any(chunk.sequence.wants_prompt_logprobs for chunk in plan.chunks):
             return self._mixed(plan.chunks)
-        if plan.token_count == len(plan.chunks):
+        if is_batch(plan):
             return self._decode(plan.chunks)
         if self._has_graphs and is_small(plan):
             return self._small_prompts(plan.chunks)

@@ -43,6 +43,12 @@ def split_sizes(splits: int) -> list[PromptSizes]:
     return [PromptSizes(size, splits) for size in PROMPT_BUCKETS if size <= SPLIT_TILES * CHUNK_ROWS]
 
 
+def is_batch(plan: StepPlan) -> bool:
+    """Whether a step has one token of each sequence and brings the next of each; a prompt's, where there is room for no
+    more of it, may bring none."""
+    return plan.token_count == len(plan.chunks) and all(chunk.samples for chunk in plan.chunks)
+
+
 def is_small(plan: StepPlan) -> bool:
     """Whether a step is of a kind that is recorded."""
     samples = sum(len(chunk.sampled) for chunk in plan.chunks)
