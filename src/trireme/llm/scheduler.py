@@ -113,10 +113,9 @@ class Scheduler:
         newcomer = self._line.first_by_share()
         if newcomer is None or self._line.running_of_request(newcomer):
             return
-        budget = self.limits.max_step_tokens
-        if self._free_slots and self._room_for(newcomer, budget):
+        if self._free_slots and self._room_for(newcomer) is not None:
             return
-        missing = self._need_of(newcomer, budget)[2] - self.pool.free_count
+        missing = self._need_of(newcomer)[1] - self.pool.free_count
         victim = who_gives_way(newcomer, self._running, self._line, missing, self.limits.block_size)
         if victim is not None:
             self._preempt(victim)
@@ -229,29 +228,25 @@ class Scheduler:
         for sequence in held_back:
             self._line.add(sequence)
 
-    def _room_for(self, sequence: Sequence, budget: int) -> tuple[list[int], int] | None:
-        """The known blocks of one that waits, and how many of its tokens the next step computes; None: no room."""
-        found, count, wanted = self._need_of(sequence, budget)
-        if wanted > self.pool.free_count or not self._leaves_room(wanted):
-            return None
-        return found, count
+    def _room_for(self, sequence: Sequence) -> list[int] | None:
+        """The known blocks of one that waits; None: there is no room for all of its tokens. With room for those of the
+        next step alone it would be thrown out on its way, and others with it."""
+        found, wanted = self._need_of(sequence)
+        return found if wanted <= self.pool.free_count and self._leaves_room(wanted) else None
 
-    def _need_of(self, sequence: Sequence, budget: int) -> tuple[list[int], int, int]:
+    def _need_of(self, sequence: Sequence) -> tuple[list[int], int]:
         """The same, and how many of the free blocks that takes."""
-        size, found = len(sequence.tokens), self._known_blocks(sequence)
-        start = len(found) * self.limits.block_size
-        count = min(size - start, budget)
-        fresh = self._blocks_for(start + count) - len(found)
-        return found, count, fresh + self.pool.count_free(found) + self._ends_of_beams(sequence)
+        found = self._known_blocks(sequence)
+        fresh = self._blocks_for(len(sequence.tokens)) - len(found)
+        return found, fresh + self.pool.count_free(found) + self._ends_of_beams(sequence)
 
     def _admit(self, sequence: Sequence, opened: _OpenPlan) -> bool:
-        room = self._room_for(sequence, opened.budget)
-        if room is None or len(sequence.peers) > len(self._free_slots):
+        found = self._room_for(sequence)
+        if found is None or len(sequence.peers) > len(self._free_slots):
             return False
-        (found, count), size = room, len(sequence.tokens)
-        start = len(found) * self.limits.block_size
+        size, start = len(sequence.tokens), len(found) * self.limits.block_size
         self.pool.hold(found)
-        sequence.blocks = found + (self.pool.allocate(self._blocks_for(start + count) - len(found)) or [])
+        sequence.blocks = found + (self.pool.allocate(self._blocks_for(size) - len(found)) or [])
         sequence.computed = start
         sequence.remembered = len(found)
         self._line.remove(sequence)
@@ -269,7 +264,7 @@ class Scheduler:
         self.stats.cached_tokens += start
         self.stats.looked_up_tokens += size
         opened.joined.append(sequence)
-        self._append(opened, sequence, count)
+        self._append(opened, sequence, min(size - start, opened.budget))
         return True
 
     def _ends_of_beams(self, sequence: Sequence) -> int:

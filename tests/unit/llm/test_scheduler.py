@@ -137,6 +137,20 @@ def test_a_prompt_that_is_thrown_out_before_its_first_token_counts_once_and_not_
     assert scheduler.stats.prompt_tokens == 4 + 16
 
 
+def test_a_prompt_of_several_steps_waits_until_there_is_room_for_all_of_it() -> None:
+    scheduler = Scheduler(limits(blocks=8, tokens=8))
+    old, long = sequence(1, [1] * 12, wanted=8), sequence(2, list(range(24)), wanted=2)
+    scheduler.add(old)
+    scheduler.add(long)
+    computed = 0
+    while (plan := scheduler.schedule()) is not None:
+        computed += plan.token_count
+        run(scheduler, plan)
+    assert (old.output_count, long.output_count) == (8, 2)
+    assert scheduler.stats.preemptions == 0
+    assert computed == 12 + 7 + 24 + 1
+
+
 def test_the_longest_unused_prefix_is_forgotten_first() -> None:
     pool = BlockPool(2)
     first, second = pool.allocate(2) or []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,8 +35,8 @@ def choices(first: int, count: int, wanted: int, priority: int = 0) -> list[Sequ
     return [sequence(first + index, wanted, first, priority) for index in range(count)]
 
 
-def start(sequences: int, *groups: Iterable[Sequence], blocks: int = 10_000) -> Scheduler:
-    scheduler = Scheduler(SchedulerLimits(BLOCK, blocks, sequences, 4096))
+def start(sequences: int, *groups: Iterable[Sequence], blocks: int = 10_000, tokens: int = 4096) -> Scheduler:
+    scheduler = Scheduler(SchedulerLimits(BLOCK, blocks, sequences, tokens))
     for group in groups:
         for one in group:
             scheduler.add(one)
@@ -140,9 +141,10 @@ def test_where_blocks_run_out_the_request_of_which_most_run_gives_them_up() -> N
     assert small.preemptions == 0
 
 
-def test_nobody_gives_way_to_what_does_not_fit_beside_others_even_then() -> None:
+@pytest.mark.parametrize("tokens", [4096, 512])
+def test_nobody_gives_way_to_what_does_not_fit_beside_others_even_then(tokens: int) -> None:
     long, many = sequence(1, wanted=900, prompt_size=800), choices(100, 16, wanted=120)
-    scheduler = start(32, [long], many, blocks=1000)
+    scheduler = start(32, [long], many, blocks=1000, tokens=tokens)
     steps_until(scheduler, lambda: many[0].output_count >= 60)
     large = sequence(1000, prompt_size=3200)
     scheduler.add(large)
