@@ -57,17 +57,18 @@ def begin_or_refuse(sender: InferenceResponseSender, begin: Callable[[], None]) 
 
 
 def refuse(sender: InferenceResponseSender, error: Exception) -> None:
-    """Answers a request that cannot be begun, unless it was answered; to be called where the error is handled."""
-    code = code_of(error)
-    if code is None:
-        log.exception("a request cannot be read")
+    """Answers a request that cannot be begun, unless it was answered."""
+    code = code_of(error, "a request cannot be read")
     if not sender.is_closed:
-        sender.send(refusal(error, code or ErrorCode.INTERNAL), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        sender.send(refusal(error, code), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
-def code_of(error: Exception) -> ErrorCode | None:
-    """Of an error for which a request cannot be begun; None where nobody has thought of it."""
-    return next((code for kinds, code in _CODES if isinstance(error, kinds)), None)
+def code_of(error: Exception, what: str) -> ErrorCode:
+    """Of an error for which a request cannot be begun; one that nobody has thought of is logged, and our own."""
+    code = next((code for kinds, code in _CODES if isinstance(error, kinds)), None)
+    if code is None:
+        log.error(what, exc_info=error)
+    return code or ErrorCode.INTERNAL
 
 
 def refusal(error: Exception, code: ErrorCode) -> InferenceResponse:

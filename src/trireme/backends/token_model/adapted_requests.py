@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from trireme.backends.llm.adapter_metrics import AdapterMetrics
-from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.served_engine.refusals import code_of, end_code
 from trireme.backends.token_model.token_answer import TokenAnswer
 from trireme.llm.adapters.adapter import PlacedAdapter, UnknownAdapterError
@@ -18,8 +16,6 @@ from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.intake import EngineBusyError
 from trireme.llm.request import FinishReason
 from trireme.llm.wanted import NotWantedError
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,11 +102,9 @@ class AdaptedRequests:
         except Exception as error:
             is_unknown = isinstance(error, UnknownAdapterError)
             told = RuntimeError(f"'lora_task_id' is {task}: {error}") if is_unknown else error
-            code = code_of(error)
-            if code is None:
-                log.exception("an adapter cannot be read")
+            code = code_of(error, "an adapter cannot be read")
             for answer in group:
-                answer.fail(told, code or ErrorCode.INTERNAL)
+                answer.fail(told, code)
         else:
             self._begin_all(adapter, group, submit)  # but those that have ended meanwhile
         finally:
@@ -128,10 +122,7 @@ class AdaptedRequests:
         try:
             submit(answer, loan.adapter)
         except Exception as error:
-            code = code_of(error)
-            if code is None:
-                log.exception("a request cannot be begun")
-            answer.fail(error, code or ErrorCode.INTERNAL)
+            answer.fail(error, code_of(error, "a request cannot be begun"))
 
     def _return(self, loan: _Loan) -> None:
         with loan.lock:

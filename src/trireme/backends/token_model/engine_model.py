@@ -11,7 +11,6 @@ from typing import Any
 
 from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.python.pb_utils import runtime as pb_runtime
-from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.python.pb_utils.logger import route_records_of
 from trireme.backends.python.pb_utils.lookup import using_decoupled_model_transaction_policy
 from trireme.backends.python.pb_utils.request import InferenceRequest
@@ -22,7 +21,7 @@ from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.pacing import Pacer
-from trireme.backends.served_engine.refusals import begin_each
+from trireme.backends.served_engine.refusals import begin_each, code_of
 from trireme.backends.token_model.adapted_requests import AdaptedRequests
 from trireme.backends.token_model.answer_sender import AnswerSender, SharedSender
 from trireme.backends.token_model.family import Family
@@ -41,6 +40,7 @@ from trireme.llm.speculation.executor_pair import load_executors
 
 _MOST_DIGITS = 100
 """Of an id, zeros before it included."""
+_NOT_BEGUN = "a text of a request cannot be begun"
 _News = tuple[TokenAnswer, Lane, SequenceOutput]
 
 
@@ -188,7 +188,7 @@ class TokenModel:
             try:
                 submit(answer)
             except Exception as error:
-                answer.fail(error, _code_of(error))
+                answer.fail(error, code_of(error, _NOT_BEGUN))
 
     def _submit(
         self, deadline: float | None, request_id: int, answer: TokenAnswer, adapter: PlacedAdapter | None = None
@@ -214,7 +214,7 @@ class TokenModel:
         except Exception as error:
             if not begun:
                 raise
-            answer.fail(error, _code_of(error))  # the rows that were taken before one was refused are ended
+            answer.fail(error, code_of(error, _NOT_BEGUN))  # the rows that were taken before one was refused are ended
 
     def _listener(self, answer: TokenAnswer, lane: Lane) -> Any:
         put = self._news.put
@@ -258,7 +258,3 @@ class TokenModel:
 def is_number(name: str) -> bool:
     """Whether an id is one of 64 bits, in ASCII's digits."""
     return name.isascii() and name.isdecimal() and len(name) <= _MOST_DIGITS and int(name) < 2**64
-
-
-def _code_of(error: Exception) -> ErrorCode:
-    return ErrorCode.INVALID_ARG if isinstance(error, SamplingError) else ErrorCode.UNAVAILABLE
