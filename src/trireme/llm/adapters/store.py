@@ -133,6 +133,7 @@ class AdapterStore:
         assert self._executor is not None, "there are no folders without an executor for them"
         began = time.monotonic()
         try:
+            self._check_open()
             adapter = read_adapter(name, folder, self._spec)
             self._make_room(is_wanted)
             placed = PlacedAdapter(name, adapter.salt, self._executor.place_adapter(adapter))
@@ -159,7 +160,10 @@ class AdapterStore:
             finally:
                 for kept in self._kept.values():  # another was idle sooner, or none has to leave
                     kept.is_leaving = False
-            if self._is_closed:
-                raise AdapterError("the engine was closed")
+            self._check_open()
             if not is_wanted():
                 raise NotWantedError
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise AdapterError("the engine was closed")

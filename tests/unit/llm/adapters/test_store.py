@@ -170,6 +170,15 @@ def test_the_end_refuses_those_who_wait(store: AdapterStore) -> None:
     assert errors == ["the engine was closed"]
 
 
+def test_behind_the_end_nothing_is_read_to_be_refused(store: AdapterStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr("trireme.llm.adapters.store.read_adapter", lambda name, folder, spec: read.append(name))
+    store.close()
+    with pytest.raises(AdapterError, match="the engine was closed"):
+        store.take("french")
+    assert read == []
+
+
 def test_names_that_nobody_has(store: AdapterStore, executor: NumpyExecutor) -> None:
     with pytest.raises(UnknownAdapterError, match="no adapter 'frensh'; did you mean 'french'"):
         store.take("frensh")
