@@ -64,6 +64,13 @@ def all_ended(sequences: Iterable[Sequence]) -> Callable[[], bool]:
     return lambda: all(one.is_finished for one in listed)
 
 
+def test_turns_go_alternately_to_who_waits_longest_and_to_the_request_of_which_least_runs() -> None:
+    scheduler = start(5, choices(1, 3, wanted=5), [sequence(10), sequence(11)])
+    plan = scheduler.schedule()
+    assert plan is not None
+    assert [chunk.sequence.sequence_id for chunk in plan.chunks] == [1, 10, 2, 11, 3]
+
+
 def test_small_requests_do_not_wait_until_many_answers_of_those_before_them_are_written() -> None:
     many = [choices(1 + 100 * number, 16, wanted=480) for number in range(8)]
     small = [sequence(1000 + number, wanted=5) for number in range(3)]
