@@ -278,3 +278,28 @@ def test_statistics_have_what_the_engine_measures(served: RunningServer) -> None
     assert found["first_token"]["ns"] > 0
     assert found["output_token"]["count"] >= 3
     assert found["prompt_tokens"]["count"] > 0
+
+
+def test_openai_clients_get_the_answer_alone_with_its_end_and_its_tokens(served: RunningServer) -> None:
+    base = {"model": "vllm_model", "prompt": PROMPT, **GREEDY}
+    whole = completed(served, base)
+    text = generate(served, "vllm_model", parameters=GREEDY)["text_output"].removeprefix(PROMPT)
+    assert whole["choices"][0]["text"] == text
+    assert whole["choices"][0]["finish_reason"] == "length"
+    assert whole["usage"]["completion_tokens"] == 8
+    twice = completed(served, {**base, "n": 2, "echo": True})
+    assert [choice["text"] for choice in twice["choices"]] == [PROMPT + text] * 2
+    assert twice["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
+    assert twice["usage"]["completion_tokens"] == 16
+    events = served.ask("POST", "/v1/completions", {**base, "stream": True})[2].decode().split("\n\n")
+    choices = [json.loads(event[6:])["choices"][0] for event in events if event.startswith("data: {")]
+    assert "".join(choice["text"] for choice in choices) == text
+    assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["length"]
+    chat = {"model": "vllm_model", "messages": [{"role": "user", "content": "Hi"}], **GREEDY}
+    assert not completed(served, chat, "chat/completions")["choices"][0]["message"]["content"].startswith("User")
+
+
+def completed(server: RunningServer, body: dict[str, Any], path: str = "completions") -> Any:
+    status, _, answer = server.ask("POST", f"/v1/{path}", body)
+    assert status == 200, answer
+    return json.loads(answer)

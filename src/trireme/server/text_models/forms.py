@@ -27,6 +27,12 @@ OPTION_INPUTS: Final = {
 """By option: the inputs under which models take it as a tensor."""
 IMAGES_INPUT: Final = "images"
 """Under which a model takes images beside its prompt, each as a text."""
+FLAGS: Final = {
+    "return_finish_reason": "finish_reason",
+    "return_num_input_tokens": "num_input_tokens",
+    "return_num_output_tokens": "num_output_tokens",
+}
+"""By input of Triton's vLLM backend: the output that it asks for."""
 _EMBEDDING_OUTPUTS: Final = ("embedding", "embeddings", "sentence_embedding", "features")
 _FILLED: Final = frozenset(OPTION_INPUTS["max_tokens"])
 """Inputs that get a value even where the client gives none."""
@@ -64,6 +70,18 @@ class GenerationForm:
     def makes_choices(self) -> bool:
         """Whether one request can be answered with several choices."""
         return self.takes_options and "index" in self.outputs
+
+    @property
+    def may_begin_with_prompt(self) -> bool:
+        """Whether a text is preceded by its prompt unless the request says that it is not to be."""
+        entry = self.inputs.get("exclude_input_in_output")
+        return entry is not None and entry.datatype == "BOOL" and not self.makes_choices
+
+    @property
+    def tells_by_flags(self) -> bool:
+        """Whether the end of a text and its tokens are told to those who ask with inputs, as Triton's vLLM backend
+        has it."""
+        return self.takes_options and "usage" not in self.outputs and FLAGS.keys() <= self.inputs.keys()
 
     @property
     def has_tokenizer(self) -> bool:

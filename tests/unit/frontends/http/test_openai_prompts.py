@@ -95,3 +95,36 @@ def test_a_part_that_is_no_image_is_refused_by_its_place(part: Any, words: str) 
 def test_a_model_of_texts_is_sent_no_images() -> None:
     with pytest.raises(FieldError, match="takes texts only"):
         seeing({"type": "image_url", "image_url": {"url": "data:a"}}, inputs=("text_input",))
+
+
+FLAGS = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
+TOLD = ("finish_reason", "num_input_tokens", "num_output_tokens")
+
+
+def flagged(*inputs: str, outputs: tuple[str, ...] = TOLD) -> GenerationForm:
+    """A model that takes truth values beside its prompt."""
+    made = form(*outputs, inputs=("text_input", "sampling_parameters"))
+    flags = {name: TensorConfig(name, "BOOL", (1,)) for name in ("exclude_input_in_output", *inputs)}
+    return GenerationForm("vllm", True, False, "text_input", "text_output", {**made.inputs, **flags}, made.outputs)
+
+
+def test_models_that_would_begin_with_the_prompt_are_told_to_leave_it_out() -> None:
+    for request in (completion(prompt="a"), completion(prompt="a", echo=True)):
+        (found,) = completion_inputs(flagged(*FLAGS), request)
+        assert bytes(found.inputs["exclude_input_in_output"].data) == b"\1"
+        assert decode_bytes(found.inputs["sampling_parameters"].data) == [b"{}"]
+        assert found.echoed == ("a" if request.has_echo else "")
+
+
+def test_models_with_flags_are_asked_for_the_end_and_the_tokens() -> None:
+    (found,) = completion_inputs(flagged(*FLAGS), completion(prompt="a"))
+    assert [bytes(found.inputs[flag].data) for flag in FLAGS] == [b"\1"] * 3
+    assert found.outputs == ("text_output", *TOLD)
+    with pytest.raises(FieldError, match="'logprobs' is not supported by this model"):
+        completion_inputs(flagged(*FLAGS), completion(prompt="a", logprobs=1))
+
+
+def test_models_that_tell_by_name_are_asked_for_nothing_else() -> None:
+    (found,) = completion_inputs(flagged(*FLAGS, outputs=(*TOLD, "index", "usage")), completion(prompt="a"))
+    assert found.inputs.keys() == {"text_input", "sampling_parameters"}
+    assert found.outputs == ("text_output", "index", "finish_reason", "usage")

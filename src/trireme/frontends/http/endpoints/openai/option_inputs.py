@@ -11,7 +11,7 @@ from trireme.frontends.http.endpoints.openai.tensors import input_tensor, json_t
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.options import Options, seed_of
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest
-from trireme.server.text_models.forms import OPTION_INPUTS, GenerationForm
+from trireme.server.text_models.forms import FLAGS, OPTION_INPUTS, GenerationForm
 
 _TRANSFORMERS_NAMES: Final = {
     "max_tokens": "max_new_tokens",
@@ -58,10 +58,13 @@ class OptionInputs:
         inputs: dict[str, Tensor] = {}
         parameters: dict[str, Parameter] = {}
         if form.takes_options:
+            if form.tells_by_flags:
+                _refuse_logprobs(options)
+                inputs |= {flag: _tensor(form, flag, True) for flag in FLAGS}
             given = dict(options)
             if self.are_for_all_choices and request.choice_count > 1:
                 given["n"] = request.choice_count
-            if has_echo:
+            if has_echo and not form.tells_by_flags:
                 given["echo"] = True
             if request.adapter:
                 given["adapter"] = request.adapter
@@ -76,6 +79,8 @@ class OptionInputs:
                     parameters["stream"] = False
         if "stream" in form.inputs:
             inputs["stream"] = _tensor(form, "stream", request.is_stream)
+        if form.may_begin_with_prompt:
+            inputs["exclude_input_in_output"] = _tensor(form, "exclude_input_in_output", True)
         return inputs, parameters
 
 
@@ -86,6 +91,13 @@ def _refuse_constraints(form: GenerationForm, options: Options) -> None:
             and name not in form.inputs
             and not (name == "tools" and options.get("tool_choice") == "none")
         ):
+            raise FieldError(name, f"'{name}' is not supported by this model.", "unsupported_parameter")
+
+
+def _refuse_logprobs(options: Options) -> None:
+    """Of a model that tells them in another form than this API has."""
+    for name in ("logprobs", "prompt_logprobs"):
+        if name in options:
             raise FieldError(name, f"'{name}' is not supported by this model.", "unsupported_parameter")
 
 

@@ -46,7 +46,7 @@ def completion_inputs(form: GenerationForm, request: CompletionRequest) -> list[
         inputs = {_prompt_name(form, prompt): _prompt_tensor(form, prompt)}
         found += _choices(form, request, inputs, options, position * request.choice_count)
         _count_here(form, found[-1 if options.are_for_all_choices else -request.choice_count :], prompt)
-    if request.has_echo and not form.takes_options and form.backend != "transformers":
+    if request.has_echo and (form.tells_by_flags or not form.takes_options) and form.backend != "transformers":
         for position, entry in enumerate(found):
             prompt = request.prompts[position // request.choice_count]
             entry.echoed = prompt if isinstance(prompt, str) else ""
@@ -133,5 +133,7 @@ def _outputs(form: GenerationForm, is_chat: bool, options: Options) -> tuple[str
     """What is asked for: of a model with one output, that."""
     text = "delta" if is_chat and form.takes_messages and "delta" in form.outputs else form.text_output
     wanted = [text, "index", "finish_reason", "usage"]
+    if form.tells_by_flags:
+        wanted += ["num_input_tokens", "num_output_tokens"]
     wanted += [name for name in ("logprobs", "prompt_logprobs") if name in options]
     return tuple(name for name in wanted if name in form.outputs)

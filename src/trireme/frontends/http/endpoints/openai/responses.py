@@ -29,6 +29,8 @@ class ResponseReader:
         "_form",
         "_input",
         "_stops",
+        "_told_input",
+        "_told_output",
         "_usage",
         "_words",
         "end_request",
@@ -43,6 +45,9 @@ class ResponseReader:
         self._finished: set[int] = set()
         self._stops: dict[int, StopTexts] = {}
         self._words: dict[int, WordCount] = {}
+        self._told_input: int | None = None
+        self._told_output = 0
+        """Tokens, where the model tells them as numbers."""
         self.end_request: Callable[[], object] = _nothing
         """Ends the request, where a stop text has ended its answer; set once there is one."""
         self.is_over = False
@@ -55,11 +60,14 @@ class ResponseReader:
         usage = _strings(outputs.get("usage"))
         if usage and usage[0]:
             self._usage.add(usage[0])
+        if (counted := outputs.get("num_output_tokens")) is not None:
+            self._told_input = sum(_numbers(outputs.get("num_input_tokens")))
+            self._told_output += sum(_numbers(counted))
         texts = _strings(outputs.get(self._form.text_output))
         if not self._form.makes_choices:
             texts = [b"".join(texts)] if texts else []
         deltas = _objects(outputs.get("delta"))
-        reasons = [reason.decode() for reason in _strings(outputs.get("finish_reason"))]
+        reasons = [_reason(text) for text in _strings(outputs.get("finish_reason"))]
         logprobs = [entry and _parsed("logprobs", entry) for entry in _strings(outputs.get("logprobs"))]
         prompt = _prompt_logprobs(outputs.get("prompt_logprobs"))
         count = max(len(texts), len(deltas), len(reasons))
@@ -82,7 +90,11 @@ class ResponseReader:
         unfinished = [index for index in range(first, first + self._input.choice_count) if index not in self._finished]
         pieces = [Piece(index, self._decode(index, b"", is_last=True), finish_reason="stop") for index in unfinished]
         if self._input.prompt_count is not None:
-            self._usage.add_counts(self._input.prompt_count, sum(words.count for words in self._words.values()))
+            written = sum(words.count for words in self._words.values())
+            if self._told_input is None:
+                self._usage.add_counts(self._input.prompt_count, written)
+            else:
+                self._usage.add_counts(self._input.prompt_count and self._told_input, self._told_output)
         return pieces
 
     def _piece(self, index: int, text: bytes | None, delta: Any, reason: str, logprobs: Any, prompt: Any) -> Piece:
@@ -124,6 +136,17 @@ def _at(values: list[Any], position: int) -> Any:
 
 def _strings(tensor: Tensor | None) -> list[bytes]:
     return [] if tensor is None else decode_bytes(tensor.data)
+
+
+def _reason(text: bytes) -> str:
+    """Why a text has ended; vLLM says "None" of one that has not."""
+    return "" if text == b"None" else text.decode()
+
+
+def _numbers(tensor: Tensor | None) -> list[int]:
+    """Of whole numbers of 32 bits."""
+    data = b"" if tensor is None else tensor.data
+    return [int.from_bytes(data[start : start + 4], "little") for start in range(0, len(data), 4)]
 
 
 def _objects(tensor: Tensor | None) -> list[Any]:
