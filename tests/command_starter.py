@@ -24,10 +24,11 @@ import threading
 import types
 from typing import Any
 
+import forked_worker
 import preloaded_frameworks
 import replayed_imports
 import transformers_listing
-from forked_fork_server import ForkingPopen
+from forked_fork_server import OWN, ForkingPopen
 
 COMMANDS = {
     "tritonserver": "trireme.cli.tritonserver:main",
@@ -65,7 +66,8 @@ PRELOADED = (
 STARTER = "test-starter"
 """The name of this process; what it forks has the names of commands."""
 MAX_REQUEST_BYTES = 1 << 18
-STREAMS = 3
+MOST_DESCRIPTORS = 5
+"""With a request: three streams, or a worker's sockets and streams, and whom to tell."""
 
 
 class CommandStarter:
@@ -96,7 +98,7 @@ class CommandStarter:
         return self._request, self._below
 
     def _take_request(self, control: socket.socket) -> None:
-        message, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, STREAMS + 1)
+        message, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, MOST_DESCRIPTORS)
         if not message:
             os._exit(0)
         teller = socket.socket(fileno=descriptors.pop())
@@ -106,6 +108,8 @@ class CommandStarter:
             for _, other in self._running.values():
                 other.close()
             self._request = json.loads(message)
+            if self._request["command"] == forked_worker.WORKER:
+                forked_worker.run(self._request, descriptors)
             become(self._request, descriptors)
             return
         for descriptor in descriptors:
@@ -155,6 +159,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())  # type: ignore[union-attr]
     os.chdir(request["folder"])
+    if request["command"] == PYTHON:
+        take_path(request["variables"].get("PYTHONPATH", ""))
     os.environ.clear()
     os.environ.update(request["variables"])
     sys.argv = request["words"]
@@ -165,6 +171,14 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     name_process(name)
     sys.modules["numpy"].random.seed()  # or all of them would draw the same numbers
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def take_path(given: str) -> None:
+    """Lets a program import first from where its variable says, and the package anew."""
+    if given != os.environ.get("PYTHONPATH", ""):
+        sys.path[:0] = [folder for folder in given.split(os.pathsep) if folder]
+        for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
+            del sys.modules[name]
 
 
 def name_process(name: str) -> None:

@@ -18,12 +18,13 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from command_starter import COMMANDS, MAX_REQUEST_BYTES, PYTHON
+from forked_worker import StarterPort
 from needed_frameworks import wants_frameworks
 
 from trireme.tools.child_server import ServerProgram
@@ -35,9 +36,12 @@ PROGRAMS = {
     "stand_in_launch.py",
     *(path.name for path in Path(__file__).parent.glob("tiny_*.py")),
     *(path.name for path in Path(__file__).parents[1].glob("examples/*/*.py")),
+    *(path.name for path in Path(__file__).parent.glob("integration/compat/*_calls.py")),
 }
 """The files, wherever they are copied to, that are forked when Python is to run them: they import frameworks, and are
 no tests of what is imported."""
+MODULES = {"training.train"}
+"""The same of modules in the folder that they run in."""
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_")
 """Variables that an interpreter reads once. Those of numerical libraries are for workers: commands compute nothing."""
 FromScratch = subprocess.Popen
@@ -122,7 +126,7 @@ class Starter(StarterLink):
     """The process that forks commands for this one, and for those that are forked from it."""
 
     def __init__(self, *words: str) -> None:
-        self._pid = os.getpid()
+        self._own_pid = os.getpid()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(ours)
         self._process = FromScratch(
@@ -132,11 +136,12 @@ class Starter(StarterLink):
             env=_variables,
         )
         theirs.close()
-        starter_pids.add(self._process.pid)
+        self.pid = self._process.pid
+        starter_pids.add(self.pid)
         atexit.register(self.end)
 
     def end(self) -> None:
-        if os.getpid() == self._pid:
+        if os.getpid() == self._own_pid:
             self._process.kill()
             self._process.wait()
             self._control.close()
@@ -178,6 +183,12 @@ def prepare(*, with_frameworks: bool, is_shared: bool) -> None:
             _starter(has_frameworks)
 
 
+def worker_port() -> StarterPort | None:
+    """In place of the fork server of a server in this process, whose models want frameworks; None where it may have
+    none, and workers start from scratch."""
+    return StarterPort(_starter(True), _variables) if _is_on and _may_have_frameworks else None
+
+
 @contextmanager
 def fresh_interpreters() -> Iterator[None]:
     """Meanwhile every command starts from scratch."""
@@ -199,7 +210,8 @@ def _starter_for(given: Mapping[str, Any]) -> StarterLink:
     args = given["args"]
     words = [os.fsdecode(word) for word in ([args] if isinstance(args, str | bytes | os.PathLike) else args)]
     words = words[2:] if words[:3] == [sys.executable, "-m", "trireme"] else words
-    return _starter(wants_frameworks(words, Path(os.fsdecode(given["cwd"] or "."))))
+    folder = Path(os.fsdecode(given["cwd"] or "."))
+    return _starter(wants_frameworks(_with_file(words, folder), folder))
 
 
 def _request(given: Mapping[str, Any]) -> bytes | None:
@@ -212,9 +224,12 @@ def _request(given: Mapping[str, Any]) -> bytes | None:
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
     folder = os.path.abspath(os.fsdecode(given["cwd"] or "."))
     command = _command(given["args"], variables, folder)
-    if command is None or not os.path.isdir(folder) or _read_at_start(variables) != _read_at_start(_variables):
+    if command is None or not os.path.isdir(folder):
         return None
     name, words, import_folder = command
+    apart = {"PYTHONPATH"} if name == PYTHON else set()  # which the starter gives to programs
+    if _read_at_start(variables, apart) != _read_at_start(_variables, apart):
+        return None
     group = given.get("process_group", -1)
     content = {
         "command": name,
@@ -242,10 +257,20 @@ def _command(args: Any, variables: Mapping[str, str], folder: str) -> tuple[str,
     name = Path(program).name
     if name in COMMANDS:
         return name, [program, *words[1:]], str(BIN)
+    if words[1:2] == ["-m"]:
+        given, words = words, _with_file(words, Path(folder))
+        return None if words is given else (PYTHON, words[1:], folder)
     file = Path(folder, *words[1:2])
     if name.startswith(PYTHON) and file.name in PROGRAMS and file.is_file():
         return PYTHON, words[1:], str(file.resolve().parent)
     return None
+
+
+def _with_file(words: list[str], folder: Path) -> list[str]:
+    """With the file of a module in place of `-m` and its name; the same list where it is none of those."""
+    if words[1:2] != ["-m"] or not MODULES & set(words[2:3]):
+        return words
+    return [words[0], str(Path(folder, *words[2].split(".")).with_suffix(".py")), *words[3:]]
 
 
 @functools.cache
@@ -256,5 +281,5 @@ def _main_file() -> Path:
     return Path(found.communicate()[0].strip()).with_name("__main__.py")
 
 
-def _read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if name.startswith(READ_AT_START)}
+def _read_at_start(variables: Mapping[str, str], apart: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name.startswith(READ_AT_START) and name not in apart}

@@ -35,7 +35,7 @@ class ForkingPopen(subprocess.Popen):  # type: ignore[type-arg]
     def __init__(self, args: Any, *more: Any, **named: Any) -> None:
         self._is_program = isinstance(args, list) and [Path(word).name for word in args[1:2]] == [PROGRAM]
         self._is_program &= set(named) == {"stdin", "env", "pass_fds"} and _has_one_thread()
-        self._is_program &= _read_at_start(self.variables) == _read_at_start(named.get("env") or {})
+        self._is_program &= read_at_start(self.variables) == read_at_start(named.get("env") or {})
         self._named = named
         super().__init__(args, *more, **named)
 
@@ -92,7 +92,7 @@ def _has_one_thread() -> bool:
     return [thread.name for thread in threading.enumerate() if thread.name != TELLING] == ["MainThread"]
 
 
-def _read_at_start(variables: dict[str, str]) -> dict[str, str]:
+def read_at_start(variables: dict[str, str]) -> dict[str, str]:
     given = {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"}  # which the server sets for every worker
     given |= {"TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}  # and frameworks for themselves
     given |= {"TORCH_DEVICE_BACKEND_AUTOLOAD"}  # of accelerators' packages, of which none is here

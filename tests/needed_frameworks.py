@@ -1,4 +1,4 @@
-"""Whether the models of a command want torch: only then is it forked from a process that has imported it.
+"""Whether the models of a command want torch or the like: only then is it forked from a process that has imported it.
 
 What is forked from a large process takes its time: 0.8 s of processor time for a server with two small models, in place
 of 0.4. A wrong guess costs time and nothing else.
@@ -14,7 +14,12 @@ from pathlib import Path
 _ALWAYS = {"deploy", "chat"}
 """Commands whose models are of the hub."""
 _FILES = ("config.pbtxt", "*/config.pbtxt", "*/*/*.py")
-_SAYS_SO = re.compile(rb"torch|transformers|llm|gaudi|habana|neuron|optimum|hugging.?face", re.IGNORECASE)
+_SAYS_SO = re.compile(
+    rb"torch|transformers|llm|gaudi|habana|neuron|optimum|hugging.?face|sklearn|xgboost|lightgbm|\"fil\"|pandas",
+    re.IGNORECASE,
+)
+_CLASSIC_FILES = {"model.pkl", "model.joblib", "model.skops", "model.ubj", "model.txt", "MLmodel"}
+"""Of scikit-learn, XGBoost and LightGBM, which need no configuration."""
 _LOOKED_AT = 200
 
 
@@ -24,7 +29,8 @@ def wants_frameworks(words: Sequence[str], folder: Path) -> bool:
         return True
     named = [word.partition("=")[2] if word.startswith("-") else word for word in words[1:]]
     places = [folder / name for name in named if name]  # a flag alone names no folder, least of all that of the command
-    return any(_SAYS_SO.search(content) for place in places for content in islice(_contents(place), _LOOKED_AT))
+    said = (_SAYS_SO.search(content) for place in places for content in islice(_contents(place), _LOOKED_AT))
+    return any(said) or any(_has_classic_file(place) for place in places)
 
 
 def _contents(place: Path) -> Iterator[bytes]:
@@ -36,3 +42,10 @@ def _contents(place: Path) -> Iterator[bytes]:
             yield place.read_bytes()
     except OSError:  # no name of a file, or gone meanwhile
         return
+
+
+def _has_classic_file(place: Path) -> bool:
+    try:
+        return place.is_dir() and any(file.name in _CLASSIC_FILES for file in place.glob("*/*/*"))
+    except OSError:
+        return False

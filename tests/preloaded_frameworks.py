@@ -1,8 +1,9 @@
 """Frameworks that are imported once per run and put aside until somebody below imports them.
 
-Importing torch takes four seconds of processor time, and what transformers wants of it and of others as long again. The
-process that forks commands does it once; a command, a fork server and a worker that are forked from it find the modules
-by an import like any other, with whatever watches imports at work, and do not see them before that.
+Importing torch takes four seconds of processor time, what transformers wants of it and of others as long again, and
+scikit-learn or XGBoost with what they bring along two. The process that forks commands does it once; a command, a fork
+server and a worker that are forked from it find the modules by an import like any other, with whatever watches imports
+at work, and do not see them before that.
 """
 
 from __future__ import annotations
@@ -21,7 +22,19 @@ NAMES = (
     "torch.utils._pytree",
     "scipy.optimize",
     "scipy.sparse",
+    "sklearn.compose",
+    "sklearn.ensemble",
+    "sklearn.feature_extraction.text",
+    "sklearn.linear_model",
     "sklearn.metrics",
+    "sklearn.naive_bayes",
+    "sklearn.pipeline",
+    "sklearn.preprocessing",
+    "xgboost",
+    "lightgbm",
+    "treelite",
+    "skops.io",
+    "openvino",
     "safetensors.torch",
     "tokenizers",
     "regex",
@@ -29,8 +42,8 @@ NAMES = (
     "yaml",
     "tqdm.auto",
 )
-"""What transformers imports of others, where it is installed; for itself, which reads variables when it is imported,
-see replayed_imports.py."""
+"""What transformers imports of others and what classic models are made of, where it is installed; for transformers
+itself, which reads variables when it is imported, see replayed_imports.py."""
 TOGETHER = {"torch": ("torch", "torchgen", "functorch")}
 """Packages that look for their own modules, and so are there as a whole once they are imported."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_commands import worker_port
 from numpy.typing import NDArray
 
 from trireme.backends.catalog import BackendServices, create_backend
@@ -87,7 +88,10 @@ def serve(
         metrics = MetricsRegistry(MetricsOptions())
         ports = Ports()
         given = BackendServices(
-            ports, ports, metrics.custom, **{"backend_config": {}, "is_auto_complete_enabled": True, **services}
+            ports,
+            ports,
+            metrics.custom,
+            **{"backend_config": {}, "is_auto_complete_enabled": True, "fork_server": worker_port(), **services},
         )
         registry = ModelRegistry(
             RegistryOptions((repository,), "explicit", models), lambda source: create_backend(source, given), metrics

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forked_commands import worker_port
 
 from trireme.backends.python.host import thread_shares
 from trireme.backends.python.host.thread_shares import ThreadShares
@@ -68,7 +69,7 @@ def test_two_busy_models_share_the_cores_and_one_alone_has_all(repository: Any, 
     half = CORES // 2
 
     async def main() -> None:
-        services = {"threads": ThreadShares(CORES)}
+        services = {"threads": ThreadShares(CORES), "fork_server": worker_port()}
         code, own_code = MODEL.format(extra=""), MODEL.format(extra=f"torch.set_num_threads({CORES + 1})")
         async with (
             repository.serve(code, CONFIG, "first", **services) as first,
@@ -118,10 +119,10 @@ class _Placed:
     code = MODEL.format(extra=took).replace("class TritonPythonModel:", "class TritonPythonModel(_Placed):")
 
     async def main() -> None:
-        shares = ThreadShares(CORES)
+        services = {"threads": ThreadShares(CORES), "fork_server": worker_port()}
         async with (
-            repository.serve(code, CONFIG, "placed", threads=shares) as placed,
-            repository.serve(MODEL.format(extra=""), CONFIG, "other", threads=shares) as other,
+            repository.serve(code, CONFIG, "placed", **services) as placed,
+            repository.serve(MODEL.format(extra=""), CONFIG, "other", **services) as other,
         ):
             assert (placed.backend.devices, other.backend.devices) == (("cuda:1",), ())
             began = asyncio.get_running_loop().time()

@@ -216,6 +216,7 @@ def test_everything_that_is_preloaded_exists() -> None:
         (["trireme", "version"], "import torch", False),
         (["python", "model_repository/model/1/model.py"], "import torch", True),
         (["python", "model_repository/model/1/model.py"], "import numpy", False),
+        (["trireme", "serve", "model_repository"], "import pandas", True),
     ],
 )
 def test_frameworks_are_for_commands_whose_models_name_them(
@@ -223,6 +224,16 @@ def test_frameworks_are_for_commands_whose_models_name_them(
 ) -> None:
     write_model(tmp_path, "model", code)
     assert wants_frameworks(words, tmp_path) is is_wanted
+
+
+@pytest.mark.parametrize("name", ["model.pkl", "model.ubj"])
+def test_frameworks_are_for_commands_with_files_of_classic_models(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "repository" / "model" / "1" / name
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"")
+    assert wants_frameworks(["trireme", "serve", "repository"], tmp_path)
+    file.rename(file.with_name("notes.md"))
+    assert not wants_frameworks(["trireme", "serve", "repository"], tmp_path)
 
 
 def test_a_flag_alone_does_not_name_the_folder_that_the_command_runs_in(tmp_path: Path) -> None:
