@@ -48,7 +48,7 @@ def test_files_written_for_gaudi_run_unchanged(tmp_path: Path) -> None:
         assert done.returncode == 0
         assert server.interrupt() == 0
     copy_original(tmp_path, "llama2")
-    with GaudiServer(tmp_path, "--devices=cpu", is_typed=True) as server:
+    with GaudiServer(tmp_path, "--devices=cpu") as server:  # the same command once more
         ask_for_both(server)
         assert server.interrupt() == 0
     assert server.log.count("in place of an HPU") == 2
