@@ -46,6 +46,7 @@ def _contents(place: Path) -> Iterator[bytes]:
 
 def _has_classic_file(place: Path) -> bool:
     try:
-        return place.is_dir() and any(file.name in _CLASSIC_FILES for file in place.glob("*/*/*"))
+        files = (file for pattern in ("*/*", "*/*/*") for file in place.glob(pattern))
+        return place.is_dir() and any(file.name in _CLASSIC_FILES for file in files)
     except OSError:
         return False
