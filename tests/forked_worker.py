@@ -78,8 +78,14 @@ class StartedWorker:
         self.returncode: int | None = None
         self.stdout = stdout
         self.stderr = stderr
-        self._teller = teller
+        self._teller = teller.detach()
         self._process = os.pidfd_open(pid)
+
+    def __del__(self) -> None:
+        """Who was killed while its server ended, and is not asked for any more."""
+        if self.returncode is None:
+            os.close(self._teller)
+            os.close(self._process)
 
     def poll(self) -> int | None:
         if self.returncode is None and select.select([self._process], [], [], 0)[0]:
@@ -88,9 +94,10 @@ class StartedWorker:
 
     def wait(self) -> int | None:
         if self.returncode is None:
-            with self._teller:
-                self.returncode = int(self._teller.recv(64) or -signal.SIGKILL)
+            told = os.read(self._teller, 64)
+            os.close(self._teller)
             os.close(self._process)
+            self.returncode = int(told or -signal.SIGKILL)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
