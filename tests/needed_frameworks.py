@@ -13,7 +13,8 @@ from pathlib import Path
 
 _ALWAYS = {"deploy", "chat"}
 """Commands whose models are of the hub."""
-_FILES = ("config.pbtxt", "*/config.pbtxt", "*/*/*.py")
+_FILES = ("config.pbtxt", "*/config.pbtxt", "*/*/*.py", "*/config.json", "*/*/config.json")
+"""The last ones are a model's own, which is served as it is."""
 _SAYS_SO = re.compile(
     rb"torch|transformers|llm|gaudi|habana|neuron|optimum|hugging.?face|sklearn|xgboost|lightgbm|\"fil\"|pandas",
     re.IGNORECASE,

@@ -1,8 +1,9 @@
 """Tiny causal language models with random weights and a tokenizer, as folders that `from_pretrained` reads.
 
-Two layers, hidden size 64, four heads, a vocabulary of 50432 whose every id decodes to something visible: enough to
-see that text goes in and comes out, small enough to load in no time. They are made once per version of this file, all
-by one process, so that a test run does not import torch: `python tests/tiny_models.py <tokenizer|models> <folder>`.
+Two layers, hidden size 64, four heads, a vocabulary of 2048 whose every id decodes to something visible: enough to see
+that text goes in and comes out, small enough to load in no time, and to draw a token from. They are made once per
+version of this file, all by one process, so that a test run does not import torch: `python tests/tiny_models.py
+<tokenizer|models> <folder>`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 KINDS = ("falcon", "persimmon", "llama", "qwen2", "gptneox", "opt")
-VOCABULARY = 50432
+VOCABULARY = 2048
+VOCABULARIES = {"gptneox": 50432}
+"""Of the kinds that have another one: the clients of the example ask with ids of the real one."""
 END_OF_TEXT = "<|endoftext|>"  # id 0
 CONTEXT_TOKENS = 1024
 WEIGHTS = "model.safetensors"
@@ -92,11 +95,14 @@ def _copy(source: Path, folder: Path) -> Path:
 def build(what: str, folder: Path) -> None:
     """Writes the files; "models" imports torch and transformers."""
     if what == "tokenizer":
-        _build_tokenizer(folder)
+        _build_tokenizer(folder, VOCABULARY)
         return
     for kind in KINDS:
         _build_model(kind).save_pretrained(folder / kind)
-        tiny_tokenizer(folder / kind)
+        if kind in VOCABULARIES:
+            _build_tokenizer(folder / kind, VOCABULARIES[kind])
+        else:
+            tiny_tokenizer(folder / kind)
 
 
 def _build_model(kind: str) -> Any:
@@ -104,7 +110,7 @@ def _build_model(kind: str) -> Any:
     import transformers
 
     sizes: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
+        "vocab_size": VOCABULARIES.get(kind, VOCABULARY),
         "hidden_size": 64,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
@@ -127,8 +133,8 @@ def _build_model(kind: str) -> Any:
     return getattr(transformers, f"{name}ForCausalLM")(config).eval()
 
 
-def _build_tokenizer(folder: Path) -> None:
-    """The configuration is written by hand, in words that every version of transformers reads."""
+def _build_tokenizer(folder: Path, size: int) -> None:
+    """Of so many ids. The configuration is written by hand, in words that every version of transformers reads."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     learner = Tokenizer(models.BPE())
@@ -140,9 +146,9 @@ def _build_tokenizer(folder: Path) -> None:
     learner.train_from_iterator(_SENTENCES.splitlines(), trainer)
     learned = json.loads(learner.to_str())["model"]
     vocabulary = learned["vocab"]
-    candidates = (f"Ġ{_word(number)}" for number in range(2 * VOCABULARY))
+    candidates = (f"Ġ{_word(number)}" for number in range(2 * size))
     for word in candidates:
-        if len(vocabulary) == VOCABULARY:
+        if len(vocabulary) == size:
             break
         vocabulary.setdefault(word, len(vocabulary))
     merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in learned["merges"]]
