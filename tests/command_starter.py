@@ -25,6 +25,7 @@ import types
 from typing import Any
 
 import forked_worker
+import large_pages
 import preloaded_frameworks
 import replayed_imports
 import transformers_listing
@@ -197,6 +198,8 @@ def preload(*, with_frameworks: bool) -> None:
     assert not {"torch", "transformers"} & sys.modules.keys()
     gc.collect()
     gc.freeze()  # neither copied nor looked through again by the processes to come
+    if with_frameworks:
+        large_pages.use_large_pages()
 
 
 def run(command: str) -> object:
