@@ -46,6 +46,9 @@ _COMMAND = re.compile(
     r"(?:[A-Z_]+=[\w./:,-]* )*(?:tritonserver|trireme|perf_analyzer|python3? [\w./-]+\.py) [^|&;<>()$`*?\[\]#~!{}\n]*"
 )
 """A command of ours or a program in Python, without anything that a shell would act on but quotes: it needs none."""
+_QUOTED = re.compile(r"""'[^'\n]*'|"[^"$`\\!\n]*\"""")
+"""A text in which a shell acts on nothing."""
+_COMMENT = re.compile(r" +#.*")
 _WRAPPERS = {
     "trireme": 'exec "{python}" -m trireme "$@"',
     "tritonserver": 'exec "{python}" -c "import sys; from trireme.cli.tritonserver import main; sys.exit(main())" "$@"',
@@ -272,9 +275,11 @@ def command_of(statement: str) -> tuple[list[str], dict[str, str]] | None:
     """The words of one of our commands and the variables before them, as a shell would give them to it, so that it can
     be forked; None where only a shell knows."""
     line = statement.replace("\\\n", " ").strip()
-    if not _COMMAND.fullmatch(f"{line} "):
+    unquoted = _QUOTED.sub("q", line)
+    bare = _COMMENT.sub("", unquoted)
+    if not _COMMAND.fullmatch(f"{bare} "):
         return None
-    words = shlex.split(line)
+    words = shlex.split(line, comments=bare != unquoted)
     count = next(place for place, word in enumerate(words) if "=" not in word)
     program = Path(sys.executable).with_name(words[count])
     return [str(program), *words[count + 1 :]], dict(word.split("=", 1) for word in words[:count])
@@ -282,8 +287,11 @@ def command_of(statement: str) -> tuple[list[str], dict[str, str]] | None:
 
 def soon_steady(words: list[str]) -> list[str]:
     """The words of a load test that goes on until three windows agree, as they may never do beside other tests: here
-    they always do, and are short unless the page says how long they are. Other commands stay as they are."""
+    they always do, and are short unless the page says how long they are. So are those of an analysis. Other commands
+    stay as they are."""
+    if words[1:2] == ["analyze"] and words[2:3] not in (["analyze"], ["report"]):
+        return [*words, "--measurement-interval", "200", "--duration-seconds", "0.1"]
     is_load_test = Path(words[0]).name == "perf_analyzer" or (words[1:2] == ["perf"] and words[2:3] != ["llm"])
     if not is_load_test or "--request-count" in words:
         return words
-    return [*words, "-s", "9999", *([] if "-p" in words else ["-p", "500"])]
+    return [*words, "-s", "9999", *([] if "-p" in words else ["-p", "200"])]

@@ -69,6 +69,12 @@ def test_only_what_needs_no_shell_runs_without_one() -> None:
     program = Path(sys.executable).with_name("trireme")
     found = command_of("A=1 HF_HOME=/a/b trireme serve 'my models' \\\n  --http-port=1")
     assert found == ([str(program), "serve", "my models", "--http-port=1"], {"A": "1", "HF_HOME": "/a/b"})
+    assert command_of('trireme infer a --slo "p99<500ms" --load \'*\'  # of "b" & $c') == (
+        [str(program), "infer", "a", "--slo", "p99<500ms", "--load", "*"],
+        {},
+    )
+    assert command_of("trireme infer a#b '# c'") is None
+    assert command_of("trireme infer '# c'") == ([str(program), "infer", "# c"], {})
     python = Path(sys.executable).with_name("python3")
     assert command_of("python3 a/b.py") == ([str(python), "a/b.py"], {})
     for line in (
@@ -76,6 +82,8 @@ def test_only_what_needs_no_shell_runs_without_one() -> None:
         "python3 - <<END",
         "trireme serve $PWD",
         "trireme infer a < b",
+        'trireme infer "$a"',
+        'trireme infer "a" > "b"',
         "trireme version && ls",
         "trireme run *.py",
         "ls trireme",
@@ -98,7 +106,12 @@ def test_comments_above_a_block_say_what_it_needs_and_how_it_is_compared(tmp_pat
 
 def test_load_tests_of_pages_do_not_wait_for_a_quiet_machine() -> None:
     steady = ["-s", "9999"]
-    assert soon_steady(["bin/perf_analyzer", "-m", "a"])[3:] == [*steady, "-p", "500"]
+    assert soon_steady(["bin/perf_analyzer", "-m", "a"])[3:] == [*steady, "-p", "200"]
     assert soon_steady(["bin/trireme", "perf", "-m", "a", "-p", "9"])[6:] == steady
+    short = ["--measurement-interval", "200", "--duration-seconds", "0.1"]
+    assert soon_steady(["bin/trireme", "analyze", "a"])[3:] == short
+    assert soon_steady(["bin/trireme", "analyze", "profile", "-f", "a"])[5:] == short
+    for words in ("trireme analyze analyze a", "trireme analyze report a"):
+        assert soon_steady(words.split()) == words.split()
     for words in ("trireme perf llm -m a", "trireme perf --request-count 9", "trireme models index", "bash -c perf"):
         assert soon_steady(words.split()) == words.split()
