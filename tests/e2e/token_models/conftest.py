@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("token-models")
     repository = folder / "model_repository"
     shutil.copytree(EXAMPLE, repository)
-    weights = tiny_causal_lm(repository / "tensorrt_llm" / "1" / "falcon-7b", "falcon")
+    weights = tiny_causal_lm(repository / "tensorrt_llm" / "1" / "falcon-7b", "falcon-wide")
     keep_words_whole(weights)
     _write_session_model(repository)
     _write_streaming_model(repository, weights)
@@ -48,7 +48,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 def _write_session_model(repository: Path) -> None:
     """As the original: the python backend, an engine's config.json, a path of another machine, no engine file."""
     version = repository / "session" / "1"
-    tiny_causal_lm(version / "falcon-7b", "falcon")
+    tiny_causal_lm(version / "falcon-7b", "falcon-wide")
     (version / "model.py").write_text(SESSION_MODEL)
     (version / "config.json").write_text('{"builder_config": {"name": "falcon"}}')
     config = (repository / "tensorrt_llm" / "config.pbtxt").read_text()

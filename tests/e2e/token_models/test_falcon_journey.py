@@ -53,7 +53,7 @@ def deploy(folder: Path) -> Path:
     root = folder / "falcon-7b-trt"
     shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns("falcon-7b", "*.md", "make_model.py", "__pycache__"))
     version = root / "tensorrt_llm" / "1"
-    keep_words_whole(tiny_causal_lm(version / "falcon-7b", "falcon"))
+    keep_words_whole(tiny_causal_lm(version / "falcon-7b", "falcon-wide"))
     (version / "model.py").write_text(MODEL_PY)
     (version / "model.cache").write_bytes(b"cache")
     (version / "config.json").write_text(json.dumps(ENGINE))

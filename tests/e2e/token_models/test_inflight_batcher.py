@@ -27,7 +27,7 @@ YES = np.array([[True]])
 def inflight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("inflight")
     repository = copy_example(folder)
-    keep_words_whole(tiny_causal_lm(repository / "tensorrt_llm" / "1" / "model", "llama"))
+    keep_words_whole(tiny_causal_lm(repository / "tensorrt_llm" / "1" / "model", "llama-wide"))
     accumulating = repository / "accumulating"
     (accumulating / "1").mkdir(parents=True)
     config = (repository / "tensorrt_llm_bls" / "config.pbtxt").read_text()
