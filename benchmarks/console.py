@@ -29,7 +29,7 @@ from contextlib import contextmanager, nullcontext
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
 
-from browser import CHROMIUM, Browser, Page
+from browser import WHOLE_CHROMIUM, Browser, Page
 from running_server import RunningServer
 
 CONFIG = """backend: "identity"
@@ -216,7 +216,7 @@ def measured(server: RunningServer, count: int) -> tuple[float, float]:
 def show_frames(server: RunningServer, options: argparse.Namespace) -> None:
     cells = "frames/s | 99 of 100 frames within, ms | longest, ms | main thread busy | heap, MiB | elements"
     print(f"| the page, {options.rate:g} requests/s | {cells} |\n" + "|---" * 7 + "|")
-    with Browser() as browser, traffic(server, options.models, options.rate):
+    with Browser(WHOLE_CHROMIUM) as browser, traffic(server, options.models, options.rate):
         show_empty(browser, "an empty page, before")
         page = watched_page(browser, f"http://localhost:{server.ports['http']}/")
         page.until(f"document.querySelector('table').getAttribute('aria-rowcount') === '{options.models + 1}'", 60)
@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1, help="of traffic with the page open")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()
-    if CHROMIUM is None and "frames" in options.only:
+    if WHOLE_CHROMIUM is None and "frames" in options.only:
         parser.error("frames are measured in a chromium, and there is none here: --only cost rates does without")
     with tempfile.TemporaryDirectory() as folder:
         write_models(pathlib.Path(folder), options.models)

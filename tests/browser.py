@@ -13,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from system_packages import BROWSERS, program
+from system_packages import BROWSERS, WHOLE_BROWSERS, program
 
 CHROMIUM = program(*BROWSERS)
 NO_CHROMIUM = "there is no chromium here"
+WHOLE_CHROMIUM = program(*WHOLE_BROWSERS)
+NO_WINDOWS = "there is no chromium with windows here"
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -54,14 +56,14 @@ _STILL_PLACE = """async (selector) => {
 class Browser:
     """One browser process; pages are opened in it one at a time."""
 
-    def __init__(self) -> None:
-        assert CHROMIUM is not None, NO_CHROMIUM
+    def __init__(self, program: str | None = CHROMIUM) -> None:
+        assert program is not None, NO_CHROMIUM
         self._profile = tempfile.TemporaryDirectory(prefix="trireme-browser-", ignore_cleanup_errors=True)
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
         # The protocol wants descriptors 3 and 4, which only a shell can be told to use.
         place = f'exec "$@" 3<&{to_read} 4>&{to_write}'
-        command = ["bash", "-c", place, "browser", CHROMIUM, *_FLAGS, f"--user-data-dir={self._profile.name}"]
+        command = ["bash", "-c", place, "browser", program, *_FLAGS, f"--user-data-dir={self._profile.name}"]
         self._process = subprocess.Popen(
             command, pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -86,13 +88,23 @@ class Browser:
         self._profile.cleanup()
 
     def open(
-        self, address: str, *, width: int = 1280, height: int = 800, is_dark: bool = False, is_window: bool = False
+        self,
+        address: str,
+        *,
+        width: int = 1280,
+        height: int = 800,
+        is_dark: bool = False,
+        is_window: bool = False,
+        is_watched: bool = False,
     ) -> Page:
-        """A page in a tab of its own, or in a window, which stays in sight when others are opened."""
+        """A page in a tab of its own, or in a window, which stays in sight when others are opened. Of one that is
+        watched each request is written down, which costs a third of what the page does."""
         target = self.call("Target.createTarget", url="about:blank", newWindow=is_window)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, target, session)
         page.prepare(width, height, is_dark)
+        if is_watched:
+            page.watch()
         page.go(address)
         return page
 
@@ -135,14 +147,20 @@ class Page:
         self._browser = browser
         self._target = target
         self._session = session
+        self._is_watched = False
         self.address = ""
 
     def prepare(self, width: int, height: int, is_dark: bool) -> None:
         """Before anything is loaded: its size, its colours, and what is written down about it."""
-        for domain in ("Page", "Runtime", "Log", "Network"):
+        for domain in ("Page", "Runtime", "Log"):
             self._call(f"{domain}.enable")
         self.resize(width, height)
         self.colour(is_dark=is_dark)
+
+    def watch(self) -> None:
+        """From now on its requests are written down."""
+        self._call("Network.enable")
+        self._is_watched = True
 
     def colour(self, *, is_dark: bool) -> None:
         """What a page takes for the wish of its reader."""
@@ -236,7 +254,8 @@ class Page:
         return found
 
     def requested(self) -> list[str]:
-        """Every address that the page has asked for."""
+        """Every address that the page has asked for since it is watched."""
+        assert self._is_watched
         return [
             event["params"]["request"]["url"]
             for event in self._browser.events

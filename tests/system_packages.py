@@ -1,8 +1,9 @@
 """Gets the programs that some tests want and pip does not have: `python tests/system_packages.py`, before a whole run.
 
-On Debian, as root, where nobody has to be asked: a browser through `apt-get install`, and Prometheus unpacked beside
-the interpreter, because its package would start a service. Elsewhere, and where that fails, it says what is missing:
-the tests that want it are skipped, and say so too. `TRIREME_TEST_PACKAGES=0` has nothing installed.
+On Debian, as root, where nobody has to be asked: browsers through `apt-get install`, and Prometheus unpacked beside
+the interpreter, because its package would start a service. Most pages are opened in a browser without windows, or in
+the other one where there is none; tabs and kept pages are for that one alone. Elsewhere, and where that fails, it says
+what is missing: the tests that want it are skipped, and say so too. `TRIREME_TEST_PACKAGES=0` has nothing installed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+HEADLESS_BROWSER = "chromium-headless-shell"
+"""A Chromium without windows, which takes half of the processor time. Debian alone has it as a package."""
+WHOLE_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = (HEADLESS_BROWSER, *WHOLE_BROWSERS)
 PROMETHEUS = ("prometheus", "promtool")
 _LIMIT_S = 300.0
 _BESIDE = Path(sys.executable).parent
@@ -27,24 +31,33 @@ def program(*names: str) -> str | None:
 
 
 def main(beside: Path = _BESIDE) -> None:
-    wants_browser = program(*BROWSERS) is None
+    browsers = [
+        package
+        for package, names in (("chromium", WHOLE_BROWSERS), (HEADLESS_BROWSER, (HEADLESS_BROWSER,)))
+        if program(*names) is None
+    ]
     wants_prometheus = not all(program(name) for name in PROMETHEUS)
-    missing = [name for name, is_wanted in (("Chromium", wants_browser), ("Prometheus", wants_prometheus)) if is_wanted]
-    if not missing:
-        return
+    needed = {"Chromium": "chromium" in browsers, "Prometheus": wants_prometheus}
+    missing = [name for name, is_missing in needed.items() if is_missing]
     reason = _why_not()
+    if not missing and (reason is not None or not browsers):
+        return  # a whole browser does in place of the other one
     if reason is None:
-        print(f"Installing for the tests: {' and '.join(missing)}; TRIREME_TEST_PACKAGES=0 leaves it out.", flush=True)
+        wanted = [*browsers, *(["prometheus"] if wants_prometheus else [])]
+        print(f"Installing for the tests: {' and '.join(wanted)}; TRIREME_TEST_PACKAGES=0 leaves it out.", flush=True)
         try:
             _run("apt-get", "update", "-qq")
-            if wants_browser:
-                _run("apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium")
+            if browsers:
+                _run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *browsers)
             if wants_prometheus:
                 _unpack("prometheus", PROMETHEUS, beside)
             return
         except (OSError, subprocess.SubprocessError) as error:
             reason = f"{error}"
-    print(f"No {' and no '.join(missing)} here, so some tests are skipped: {reason}", flush=True)
+    if missing:
+        print(f"No {' and no '.join(missing)} here, so some tests are skipped: {reason}", flush=True)
+    else:
+        print(f"No {HEADLESS_BROWSER} here, so some tests take longer: {reason}", flush=True)
 
 
 def _why_not() -> str | None:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from analyzed_models import CONFIG, SLEEP, SMALL
 from running_server import write_model
-from system_packages import BROWSERS, program
+from system_packages import BROWSERS, WHOLE_BROWSERS, program
 
 BROWSER = program(*BROWSERS)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed here")
+needs_whole_browser = pytest.mark.skipif(program(*WHOLE_BROWSERS) is None, reason="no whole Chromium is installed here")
 PLOTS = ("throughput_v_latency", "latency_breakdown", "batch_sizes", "memory", "utilisation")
 MEASURE = """
 <script>
@@ -123,7 +124,7 @@ def test_a_screenshot_shows_more_than_a_white_page(analyzed: Path, tmp_path: Pat
     assert (0, 114, 178) in colours, "no mark has the first colour of the plots"
 
 
-@needs_browser
+@needs_whole_browser
 def test_reports_are_printed_as_pdf_on_request(analyzed: Path) -> None:
     command = [sys.executable, "-m", "trireme", "analyze", "report"]
     words = ["--report-model-configs", "sleeper_config_default", "-o", "pdf", "-e", "again"]

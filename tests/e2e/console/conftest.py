@@ -47,12 +47,48 @@ def browser(server: RunningServer) -> Iterator[Browser]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def first_address(server: RunningServer) -> str:
+    """What a test finds in its page; `about:blank` for tests that all go elsewhere first, since the table of models
+    costs more than what most of them look at."""
+    return console_of(server)
+
+
 @pytest.fixture
-def page(browser: Browser, server: RunningServer) -> Iterator[Page]:
+def page(browser: Browser, first_address: str) -> Iterator[Page]:
     """A page of its own for each test, which ends with nothing in the browser's log."""
     browser.events.clear()
+    opened = browser.open(first_address)
+    yield opened
+    end(opened)
+
+
+@pytest.fixture
+def watched_page(browser: Browser, server: RunningServer) -> Iterator[Page]:
+    """The same, and each of its requests is written down."""
+    browser.events.clear()
+    opened = browser.open(console_of(server), is_watched=True)
+    yield opened
+    end(opened)
+
+
+@pytest.fixture(scope="module")
+def idle_page(browser: Browser, server: RunningServer) -> Iterator[Page]:
+    """A page for all tests of a file that ask its modules alone, and leave it as they have found it."""
     opened = browser.open(console_of(server))
     yield opened
-    problems = opened.problems()
     opened.close()
+
+
+@pytest.fixture
+def modules(browser: Browser, idle_page: Page) -> Iterator[Page]:
+    """That page, and nothing in the browser's log behind each test."""
+    browser.events.clear()
+    yield idle_page
+    assert idle_page.problems() == []
+
+
+def end(page: Page) -> None:
+    problems = page.problems()
+    page.close()
     assert problems == []

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from browser import Page
-from running_server import RunningServer
 
 SHOWN = """import('/console/static/trying/answers.js').then((found) => {
   const place = document.createElement('div');
@@ -25,8 +24,8 @@ OPEN_ALL = """
 LARGE = (1 << 53) + 1
 
 
-def shown(page: Page, output: str, selector: str, labels: object = None) -> Any:
-    return page.run(SHOWN % {"output": output, "selector": json.dumps(selector), "labels": json.dumps(labels)})
+def shown(modules: Page, output: str, selector: str, labels: object = None) -> Any:
+    return modules.run(SHOWN % {"output": output, "selector": json.dumps(selector), "labels": json.dumps(labels)})
 
 
 @pytest.mark.parametrize(
@@ -43,33 +42,36 @@ def shown(page: Page, output: str, selector: str, labels: object = None) -> Any:
         ("-Infinity", "-Infinity"),
     ],
 )
-def test_number_is_shown_as_large_as_it_is(page: Page, server: RunningServer, value: str, text: str) -> None:
+def test_number_is_shown_as_large_as_it_is(modules: Page, value: str, text: str) -> None:
     output = f"{{name: 'OUT', datatype: 'FP64', shape: [1], values: Float64Array.of({value})}}"
-    assert shown(page, output, "td") == [text]
+    assert shown(modules, output, "td") == [text]
 
 
 @pytest.mark.parametrize("text", [f'{{"id": {LARGE}}}', f'[{{"ids": [1, -{LARGE}]}}]'])
-def test_large_whole_numbers_in_a_text_stay_what_they_are(page: Page, server: RunningServer, text: str) -> None:
+def test_large_whole_numbers_in_a_text_stay_what_they_are(modules: Page, text: str) -> None:
     output = f"{{name: 'OUT', datatype: 'BYTES', shape: [1], values: [{json.dumps(text)}]}}"
-    assert shown(page, output, "pre") == [text]
+    assert shown(modules, output, "pre") == [text]
 
 
-def test_json_in_a_text_is_set_out(page: Page, server: RunningServer) -> None:
+def test_json_in_a_text_is_set_out(modules: Page) -> None:
     output = """{name: 'OUT', datatype: 'BYTES', shape: [1], values: ['{"a": [1, 2.5]}']}"""
-    assert shown(page, output, "pre") == ['{\n  "a": [\n    1,\n    2.5\n  ]\n}']
+    assert shown(modules, output, "pre") == ['{\n  "a": [\n    1,\n    2.5\n  ]\n}']
 
 
-def test_as_many_classes_as_a_catalogue_has_become_bars(page: Page, server: RunningServer) -> None:
+def test_as_many_classes_as_a_catalogue_has_become_bars(modules: Page) -> None:
     output = "{name: 'OUT', datatype: 'FP32', shape: [200000], values: new Float32Array(200000).fill(0.5)}"
-    names = shown(page, output, ".bars > span:not(.n)", labels=["first"])
+    names = shown(modules, output, ".bars > span:not(.n)", labels=["first"])
     assert names[0] == "first"
     assert names[-1] == "and 199980 more"
 
 
-def test_booleans_of_the_wire_are_shown_as_true_and_false(page: Page, server: RunningServer) -> None:
+def test_booleans_of_the_wire_are_shown_as_true_and_false(modules: Page) -> None:
     output = "{name: 'OUT', datatype: 'BOOL', shape: [2], values: decode('BOOL', Uint8Array.of(1, 0).buffer)}"
     script = SHOWN % {"output": output, "selector": json.dumps("td"), "labels": "null"}
-    assert page.run(f"import('/console/static/parts/tensors.js').then(({{decode}}) => {script})") == ["true", "false"]
+    assert modules.run(f"import('/console/static/parts/tensors.js').then(({{decode}}) => {script})") == [
+        "true",
+        "false",
+    ]
 
 
 WIDTHS = """import('/console/static/trying/answers.js').then(({bars}) =>
@@ -85,18 +87,16 @@ WIDTHS = """import('/console/static/trying/answers.js').then(({bars}) =>
         ("[1, Infinity, 0.5]", ["", "100%", "50%"]),  # as wide as there is room
     ],
 )
-def test_longest_bar_is_the_likeliest(page: Page, server: RunningServer, values: str, widths: list[str]) -> None:
-    assert page.run(WIDTHS % {"names": "['a', 'b', 'c']", "values": values}) == widths
+def test_longest_bar_is_the_likeliest(modules: Page, values: str, widths: list[str]) -> None:
+    assert modules.run(WIDTHS % {"names": "['a', 'b', 'c']", "values": values}) == widths
 
 
 NAMES = WIDTHS.replace(".lane div')].map((bar) => bar.style.width)", "span:not(.n)')].map((one) => one.textContent)")
 
 
-def test_class_without_a_number_stands_in_front_and_leaves_the_others_in_their_order(
-    page: Page, server: RunningServer
-) -> None:
+def test_class_without_a_number_stands_in_front_and_leaves_the_others_in_their_order(modules: Page) -> None:
     values = "[0.1, NaN, 0.9, -Infinity, NaN, 0.5]"
-    names = page.run(NAMES % {"names": "['a', 'b', 'c', 'd', 'e', 'f']", "values": values})
+    names = modules.run(NAMES % {"names": "['a', 'b', 'c', 'd', 'e', 'f']", "values": values})
     assert names == ["b", "e", "c", "f", "a", "d"]
 
 
@@ -122,53 +122,53 @@ VIEW = """import('/console/static/trying/answers.js').then(async ({showOutputs})
     ],
 )
 def test_matrix_is_there_as_numbers_and_as_an_image(
-    page: Page, server: RunningServer, datatype: str, shape: list[int], kind: str, seen: list[object]
+    modules: Page, datatype: str, shape: list[int], kind: str, seen: list[object]
 ) -> None:
     size = math.prod(shape)
     output = f"{{name: 'OUT', datatype: '{datatype}', shape: {shape}, values: new {kind}({size}).fill(7)}}"
-    assert page.run(VIEW % output) == seen
+    assert modules.run(VIEW % output) == seen
 
 
-def test_text_that_breaks_off_in_a_string_is_told_at_once(page: Page, server: RunningServer) -> None:
+def test_text_that_breaks_off_in_a_string_is_told_at_once(modules: Page) -> None:
     broken = "NaN, " + json.dumps("x" * 60)[:-1]
     script = f"import('/console/static/parts/tensors.js').then((found) => found.parseJson({json.dumps(broken)}))"
-    assert page.run(f"{script}.then(() => '', (error) => error.name)") == "SyntaxError"
+    assert modules.run(f"{script}.then(() => '', (error) => error.name)") == "SyntaxError"
 
 
-def test_sound_of_whole_numbers_is_as_loud_as_it_is(page: Page, server: RunningServer) -> None:
+def test_sound_of_whole_numbers_is_as_loud_as_it_is(modules: Page) -> None:
     values = "Int16Array.from({length: 1000}, (_, at) => (at % 2 ? 16384 : -16384))"
     sound = (
         "import('/console/static/trying/answers.js').then(async (found) => {"
         f"  const output = {{name: 'audio', datatype: 'INT16', shape: [1000], values: {values}}};"
+        "  const make = URL.createObjectURL;"
+        "  let keptBlob = null;"
+        "  URL.createObjectURL = (blob) => { keptBlob = blob; return make.call(URL, blob); };"
         "  found.showOutputs([output], {});"
+        "  URL.createObjectURL = make;"
         "  const data = await keptBlob.arrayBuffer();"
         "  return [...new Int16Array(data).slice(22, 24)];"
         "})"
     )
-    page.run(
-        "(() => { const make = URL.createObjectURL;"
-        " URL.createObjectURL = (blob) => { window.keptBlob = blob; return make.call(URL, blob); }; })()"
-    )
-    assert page.run(sound) == [-16383, 16383]
+    assert modules.run(sound) == [-16383, 16383]
 
 
 @pytest.mark.parametrize(("shape", "is_picture"), [((2000, 2000), True), ((2100, 2000), False), ((16, 9000), False)])
 def test_matrix_becomes_a_picture_when_somebody_opens_it_and_not_without_limit(
-    page: Page, server: RunningServer, shape: tuple[int, int], is_picture: bool
+    modules: Page, shape: tuple[int, int], is_picture: bool
 ) -> None:
     output = f"{{name: 'OUT', datatype: 'FP32', shape: {list(shape)}, values: new Float32Array({shape[0] * shape[1]})}}"
-    assert shown(page, output, "canvas") == []
-    assert shown(page, output, "summary") == (["As an image"] if is_picture else [])
+    assert shown(modules, output, "canvas") == []
+    assert shown(modules, output, "summary") == (["As an image"] if is_picture else [])
     opened = SHOWN.replace("  return", OPEN_ALL + "  return").replace("(found) =>", "async (found) =>")
     script = opened % {"output": output, "selector": '"canvas"', "labels": "null"}
-    assert len(page.run(script)) == is_picture
+    assert len(modules.run(script)) == is_picture
 
 
-def test_very_long_text_is_cut_until_somebody_wants_all_of_it(page: Page, server: RunningServer) -> None:
+def test_very_long_text_is_cut_until_somebody_wants_all_of_it(modules: Page) -> None:
     output = "{name: 'OUT', datatype: 'BYTES', shape: [1], values: ['x'.repeat(4000000)]}"
-    (text,) = shown(page, output, "pre")
+    (text,) = shown(modules, output, "pre")
     assert len(text) == 100_000
-    assert shown(page, output, "summary") == ["3900000 more letters"]
+    assert shown(modules, output, "summary") == ["3900000 more letters"]
 
 
 EDGES = """import('/console/static/trying/pictures.js').then(async ({overlay}) => {
@@ -196,6 +196,6 @@ EDGES = """import('/console/static/trying/pictures.js').then(async ({overlay}) =
     ],
 )
 def test_boxes_are_shares_of_the_image_or_pixels_all_of_them(
-    page: Page, server: RunningServer, datatype: str, values: str, places: list[bool]
+    modules: Page, datatype: str, values: str, places: list[bool]
 ) -> None:
-    assert page.run(EDGES % (json.dumps(datatype), values)) == places
+    assert modules.run(EDGES % (json.dumps(datatype), values)) == places

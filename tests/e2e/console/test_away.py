@@ -113,10 +113,10 @@ def test_key_that_no_header_can_hold_is_not_taken(page: Page, server: RunningSer
     assert page.run("document.querySelector('#key').validity.valid")
 
 
-def test_form_with_a_picture_carries_sequences_and_numbers(page: Page, server: RunningServer) -> None:
+def test_form_with_a_picture_carries_sequences_and_numbers(modules: Page) -> None:
     numbers = "{name: 'N', datatype: 'INT32', data: new Uint8Array(Int32Array.of(5, 600).buffer)}"
     given = f"[{{name: 'P', form: new Blob(['x']), file: 'p.png'}}, {numbers}]"
-    fields = page.run(
+    fields = modules.run(
         "import('/console/static/trying/requests.js').then((found) => found.formFields("
         f"{given}, {{sequence_id: 7, sequence_start: true}}, true).map(({{name, value}}) => [name, value ?? null]))"
     )
@@ -134,10 +134,10 @@ def test_form_with_a_picture_carries_sequences_and_numbers(page: Page, server: R
     [(403, "inference, statistics", True), (500, "inference", False), (403, "$(x)", False)],
 )
 def test_command_is_made_of_the_servers_own_words_alone(
-    page: Page, server: RunningServer, status: int, groups: str, is_advised: bool
+    modules: Page, status: int, groups: str, is_advised: bool
 ) -> None:
     said = f"the key is not allowed to use 'logging' (its groups: {groups})"
     error = json.dumps({"message": said, "status": status})
-    told = page.run(f"import('/console/static/parts/dom.js').then(({{advised}}) => advised({error}))")
+    told = modules.run(f"import('/console/static/parts/dom.js').then(({{advised}}) => advised({error}))")
     assert ("trireme keys new" in told) == is_advised
     assert told.startswith(said)

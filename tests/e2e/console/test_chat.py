@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 from browser import Page
 from console_address import console_of
 from running_server import RunningServer
@@ -19,6 +20,11 @@ KEEP_EVENTS = """(() => {
   };
 })()"""
 SPEED = r"/\d+ tokens · [\d.]+ tokens\/s · first after/"
+
+
+@pytest.fixture(scope="module")
+def first_address() -> str:
+    return "about:blank"
 
 
 def open_chat(page: Page, server: RunningServer) -> None:

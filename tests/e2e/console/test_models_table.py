@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from browser import Browser, Page
-from console_address import console_of
+from browser import Page
 from console_models import HOSTILE_NAME
 from meanwhile import meanwhile
+from models_rows import cell, row_of
 from running_server import RunningServer, exchange, int_request
-from try_form import answer, send, set_field, until_answered
-
-
-def row_of(model: str) -> str:
-    """An expression for the row of a model."""
-    wanted = json.dumps(model)
-    return (
-        f"[...document.querySelectorAll('tbody tr')].find((row) => row.querySelector('.name').textContent === {wanted})"
-    )
-
-
-def cell(page: Page, model: str, label: str) -> str:
-    return str(page.run(f"{row_of(model)}.querySelector('[data-label={json.dumps(label)}]').textContent"))
 
 
 @contextmanager
@@ -81,10 +67,12 @@ def test_hostile_name_is_text(page: Page, server: RunningServer) -> None:
     assert page.run("document.querySelectorAll('main img').length") == 0
 
 
-def test_page_asks_nobody_else(page: Page, server: RunningServer) -> None:
-    page.until(f"!!{row_of('numbers')}")
+def test_page_asks_nobody_else(watched_page: Page, server: RunningServer) -> None:
+    watched_page.until(f"!!{row_of('numbers')}")
     origin = f"http://localhost:{server.ports['http']}/"
-    assert [address for address in page.requested() if not address.startswith(origin)] == []
+    asked = watched_page.requested()
+    assert f"{origin}console/static/app.js" in asked
+    assert [address for address in asked if not address.startswith(origin)] == []
 
 
 def test_failed_request_of_an_ensemble_is_one_error(page: Page, server: RunningServer) -> None:
@@ -94,49 +82,6 @@ def test_failed_request_of_an_ensemble_is_one_error(page: Page, server: RunningS
     page.until(f"{row_of('pipeline')}.querySelector('[data-label=Errors]').textContent === '{before + 1}'")
     counted = server.value("nv_inference_request_failure", model="pipeline", version="1", reason="OTHER")
     assert counted == 2 * (before + 1)  # as in Triton
-
-
-LIVE = "import('/console/static/parts/live.js').then(({live}) => %s)"
-MANY_TABS = 8
-"""More than the six connections that a browser opens to one server."""
-
-
-def test_many_tabs_do_not_wait_for_each_other(browser: Browser, page: Page, server: RunningServer) -> None:
-    tabs = [browser.open(console_of(server)) for _ in range(MANY_TABS - 1)]
-    tabs[-1].until(f"!!{row_of('numbers')}")
-    tabs[-1].go(console_of(server, "model/numbers/1/try"))
-    tabs[-1].until("!!document.querySelector('form.card')")
-    set_field(tabs[-1], "[aria-label='IN value 1']", "41")
-    send(tabs[-1])
-    until_answered(tabs[-1], "42")
-    assert "42" in answer(tabs[-1])
-    for tab in tabs:
-        tab.close()
-
-
-def test_tab_that_comes_back_into_sight_has_the_figures_of_now(
-    browser: Browser, page: Page, server: RunningServer
-) -> None:
-    page.until(f"!!{row_of('again')}")
-    total = int(cell(page, "again", "Requests"))
-    other = browser.open("about:blank")
-    page.until(LIVE % "document.hidden && !live.isConnected")
-    assert server.ask("POST", "/v2/models/again/infer", int_request(1, 2))[0] == 200
-    assert int(cell(page, "again", "Requests")) == total
-    other.close()
-    page.show()
-    page.until(f"{row_of('again')}.querySelector('[data-label=Requests]').textContent === '{total + 1}'")
-
-
-def test_page_that_the_browser_has_kept_is_live_again(page: Page, server: RunningServer) -> None:
-    page.until(f"!!{row_of('again')}")
-    page.run("window.isKept = true")
-    page.go("about:blank")
-    page.run("history.back()")
-    page.until("document.querySelector('#vitals')?.innerText.includes('Live')")
-    assert page.run("window.isKept"), "the browser has not kept the page"
-    taken = page.run(LIVE % "live.takenAt")
-    page.until(LIVE % f"live.takenAt > {taken}")
 
 
 def test_models_without_a_device_have_their_place_in_the_order(page: Page, server: RunningServer) -> None:

@@ -44,7 +44,10 @@ def open_entry(page: Page, text: str) -> str:
     return f"{entry}.innerText"
 
 
-def test_nothing_is_shown_of_what_was_in_a_request_without_a_recording(page: Page, server: RunningServer) -> None:
+def test_nothing_is_shown_of_what_was_in_a_request_without_a_recording(
+    watched_page: Page, server: RunningServer
+) -> None:
+    page = watched_page
     server.infer("numbers", 700, 4242, request_id="unrecorded")
     page.go(console_of(server, "requests"))
     page.until_text("What was in a request is shown while requests are recorded.")

@@ -229,7 +229,7 @@ def test_key_can_be_changed_while_the_page_is_live(folder: Path, browser: Browse
     kept = "sessionStorage.getItem('trireme-key')"
     with RunningServer(folder, "--api-keys=keys.toml") as server:
         server.wait_until_listening()
-        page = browser.open(console_of(server, "server"))
+        page = browser.open(console_of(server, "server"), is_watched=True)
         give_key(page, watcher)
         page.until_text("is not allowed to use 'logging'")
         page.until_text("Live")

@@ -55,7 +55,8 @@ def test_a_browser_is_installed_and_prometheus_unpacked_without_its_service(
     folder = place(tmp_path, monkeypatch, FETCHES)
     system_packages.main(tmp_path)
     asked = (folder / "apt-get.log").read_text().splitlines()
-    assert asked == ["update -qq", "install -y -qq --no-install-recommends chromium", "download -qq prometheus"]
+    install = "install -y -qq --no-install-recommends chromium chromium-headless-shell"
+    assert asked == ["update -qq", install, "download -qq prometheus"]
     assert system_packages.program("promtool") == str(tmp_path / "promtool")
     assert subprocess.run([tmp_path / "prometheus"], check=False).returncode == 0
 
@@ -92,7 +93,22 @@ def test_nothing_is_said_where_all_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = place(tmp_path, monkeypatch, FAILS)
-    for name in ("google-chrome", *system_packages.PROMETHEUS):
+    for name in ("google-chrome", system_packages.HEADLESS_BROWSER, *system_packages.PROMETHEUS):
         (folder / name).symlink_to(sys.executable)
     system_packages.main(tmp_path)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_a_whole_browser_does_where_that_without_windows_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_root: bool
+) -> None:
+    folder = place(tmp_path, monkeypatch, FAILS)
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if is_root else 1000)
+    for name in ("google-chrome", *system_packages.PROMETHEUS):
+        (folder / name).symlink_to(sys.executable)
+    system_packages.main(tmp_path)
+    told = capsys.readouterr().out.splitlines()
+    reason = "No chromium-headless-shell here, so some tests take longer: apt-get update -qq: E: no such package"
+    assert told[1:] == ([reason] if is_root else [])
+    assert system_packages.program(*system_packages.BROWSERS) == str(folder / "google-chrome")

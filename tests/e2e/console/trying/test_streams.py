@@ -102,8 +102,8 @@ LONG = """(async () => {
 })()"""
 
 
-def test_events_are_read_however_they_are_cut(page: Page, server: RunningServer) -> None:
+def test_events_are_read_however_they_are_cut(modules: Page) -> None:
     whole = 'data: {"a": "b: c\u2028d"}\nbinary: QUI=\n\nevent: explain\ndata: {}\n\n'
     found = [{"data": '{"a": "b: c\u2028d"}', "binary": "QUI="}, {"event": "explain", "data": "{}"}]
     for pieces in ([whole], list(whole), [whole[:9], whole[9:40], whole[40:]]):
-        assert page.run(LONG % json.dumps(pieces)) == found
+        assert modules.run(LONG % json.dumps(pieces)) == found

@@ -307,10 +307,10 @@ def test_field_takes_no_whole_number_that_is_out_of_range(page: Page, server: Ru
     until_answered(page, str((1 << 31) - 1))
 
 
-def test_large_whole_numbers_in_streams_and_bodies(page: Page, server: RunningServer) -> None:
+def test_large_whole_numbers_in_streams_and_bodies(modules: Page) -> None:
     script = "import('/console/static/parts/tensors.js').then((found) => found.writeJson(found.parseJson(%s)))"
     text = f'{{"data":[{LARGE},1.5,-{LARGE},"{LARGE}",null,true]}}'
-    assert page.run(script % json.dumps(text)) == text
+    assert modules.run(script % json.dumps(text)) == text
 
 
 def test_half_precision_goes_as_bytes(page: Page, server: RunningServer) -> None:
@@ -326,7 +326,7 @@ def test_half_precision_goes_as_bytes(page: Page, server: RunningServer) -> None
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
-def test_every_half_is_read_and_written_as_it_is(page: Page, server: RunningServer, datatype: str) -> None:
+def test_every_half_is_read_and_written_as_it_is(modules: Page, datatype: str) -> None:
     script = """import('/console/static/parts/tensors.js').then((found) => {
       const bits = Uint16Array.from({length: 65536}, (_, at) => at);
       const values = [...found.decode(%(kind)s, bits.buffer)];
@@ -337,7 +337,7 @@ def test_every_half_is_read_and_written_as_it_is(page: Page, server: RunningServ
         values.map((value) => (Number.isFinite(value) ? value : String(value))),
       ]);
     })"""
-    written, values = page.run(script % {"kind": json.dumps(datatype)})
+    written, values = modules.run(script % {"kind": json.dumps(datatype)})
     patterns = np.arange(65536, dtype=np.uint16)
     wide = (patterns.astype(np.uint32) << 16).view(np.float32)
     known = patterns.view(np.float16).astype(np.float32) if datatype == "FP16" else wide

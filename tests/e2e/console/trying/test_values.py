@@ -24,7 +24,7 @@ def test_numbers_beyond_json_are_shown_in_a_stream(page: Page, server: RunningSe
     page.until_text("Where the time went")
 
 
-def test_numbers_beyond_json_are_read_between_texts_that_look_like_them(page: Page, server: RunningServer) -> None:
+def test_numbers_beyond_json_are_read_between_texts_that_look_like_them(modules: Page) -> None:
     text = (
         '{"outputs": [{"name": "NaN", "datatype": "FP32", "data": [[NaN, -Infinity], [Infinity, 1]]},'
         r' {"name": "b", "datatype": "BYTES", "data": ["NaN", "a \\", "-Infinity", "\" NaN"]}]}'
@@ -33,7 +33,7 @@ def test_numbers_beyond_json_are_read_between_texts_that_look_like_them(page: Pa
         "import('/console/static/parts/tensors.js').then(({outputsOf, parseJson}) =>"
         f" outputsOf(parseJson({json.dumps(text)})).map(({{values}}) => values.map(String)))"
     )
-    numbers, texts = page.run(script)
+    numbers, texts = modules.run(script)
     assert numbers == ["NaN", "-Infinity", "Infinity", "1"]
     assert texts == ["NaN", "a \\", "-Infinity", '" NaN']
 
@@ -118,7 +118,7 @@ def test_both_channels_of_a_sound_are_heard(page: Page, server: RunningServer, t
     ("datatype", "most"),
     [("FP16", "65504"), ("BF16", "3.3895313892515355e38"), ("FP32", "3.4028234663852886e38"), ("FP64", "1.7e308")],
 )
-def test_largest_number_of_a_type_is_taken(page: Page, server: RunningServer, datatype: str, most: str) -> None:
+def test_largest_number_of_a_type_is_taken(modules: Page, datatype: str, most: str) -> None:
     script = (
         "import('/console/static/trying/written.js').then(({fitting}) =>"
         f" [{most}, -{most}, 1.01 * {most}, -1.01 * {most}, 10n ** 400n].map((value) => {{"
@@ -126,7 +126,7 @@ def test_largest_number_of_a_type_is_taken(page: Page, server: RunningServer, da
         " catch { return 'refused'; } }))"
     )
     beyond = [True, True] if datatype == "FP64" else ["refused", "refused"]
-    assert page.run(script) == [True, True, *beyond, "refused"]
+    assert modules.run(script) == [True, True, *beyond, "refused"]
 
 
 TWO_FILES = """import('/console/static/trying/files.js').then(async ({FILE_WAYS}) => {
@@ -152,5 +152,5 @@ TWO_FILES = """import('/console/static/trying/files.js').then(async ({FILE_WAYS}
 })"""
 
 
-def test_image_of_one_field_stays_when_another_gets_a_file(page: Page, server: RunningServer) -> None:
-    assert page.run(TWO_FILES) == ["blob:", "blob:", "blob:", "blob:", ""]
+def test_image_of_one_field_stays_when_another_gets_a_file(modules: Page) -> None:
+    assert modules.run(TWO_FILES) == ["blob:", "blob:", "blob:", "blob:", ""]
