@@ -28,6 +28,7 @@ COUNT_ADDRESSES = """(() => {
 })()"""
 HELD = "window.heldAddresses.size"
 MADE = "window.heldAddresses.made"
+RUN_BLOCK = Path(__file__).parents[2] / "docs" / "run_block.py"
 
 
 def open_form(page: Page, server: RunningServer, model: str) -> None:
@@ -67,23 +68,31 @@ def snippet(page: Page, way: str) -> str:
     return str(page.run("document.querySelector('.snippets pre').textContent"))
 
 
-def run_snippet(page: Page, way: str) -> str:
+def run_snippet(page: Page, folder: Path, way: str) -> str:
     """What the snippet prints: in a shell, in Python, or in this browser."""
     text = snippet(page, way)
     if way != "JavaScript":
-        return output_of(["bash", "-c", text] if way == "curl" else [sys.executable, "-c", text])
+        return run_in(folder, text, way)
     told = text.replace("console.log(", "said.push(")
     return str(page.run(f"(async () => {{ const said = []; {told} return JSON.stringify(said); }})()"))
 
 
 def run_in(folder: Path, text: str, way: str) -> str:
     """What the program prints where its files are."""
+    if way == "curl":
+        return output_of(["bash", "-c", text], folder)
     if way != "JavaScript":
-        return output_of(["bash", "-c", text] if way == "curl" else [sys.executable, "-c", text], folder)
+        return output_of(python(folder, text), folder)
     node = shutil.which("node")
     if node is None:
         pytest.skip("this machine has no Node.js")
     return output_of([node, "--input-type=module", "-e", text], folder)
+
+
+def python(folder: Path, text: str) -> list[str]:
+    """The command that runs the program, which is forked as those on pages of the documentation are."""
+    (folder / "snippet.py").write_text(text, encoding="utf-8")
+    return [sys.executable, str(RUN_BLOCK), "snippet.py", "snippet.py"]
 
 
 def output_of(command: list[str], folder: Path | None = None) -> str:

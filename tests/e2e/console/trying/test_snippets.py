@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ from browser import Page
 from console_models import ODD_NAME
 from PIL import Image
 from running_server import RunningServer
-from try_form import answer, beep, open_form, run_in, run_snippet, send, set_field, snippet, until_answered
+from try_form import answer, beep, open_form, python, run_in, run_snippet, send, set_field, snippet, until_answered
 
 KEEP_ANSWER = """(() => {
   const fetch = window.fetch;
@@ -29,32 +28,32 @@ WAYS = ("curl", "Python, tritonclient", "JavaScript")
 
 
 @pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
-def test_snippet_does_what_the_form_did(page: Page, server: RunningServer, way: str) -> None:
+def test_snippet_does_what_the_form_did(page: Page, server: RunningServer, tmp_path: Path, way: str) -> None:
     open_form(page, server, "numbers")
     set_field(page, "[aria-label='IN value 1']", "41")
     send(page)
     until_answered(page, "42")
-    said = run_snippet(page, way)
+    said = run_snippet(page, tmp_path, way)
     assert "42" in said
     assert way != "curl" or json.loads(said)["outputs"][0]["data"][0] == 42
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_snippet_names_the_version_that_was_tried(page: Page, server: RunningServer, way: str) -> None:
+def test_snippet_names_the_version_that_was_tried(page: Page, server: RunningServer, tmp_path: Path, way: str) -> None:
     open_form(page, server, "editions")  # its second version adds a thousand
     set_field(page, "[aria-label='IN value 1']", "41")
     send(page)
     until_answered(page, "42")
-    assert "42" in run_snippet(page, way)
+    assert "42" in run_snippet(page, tmp_path, way)
 
 
 @pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
-def test_snippet_of_a_stream_gets_every_response(page: Page, server: RunningServer, way: str) -> None:
+def test_snippet_of_a_stream_gets_every_response(page: Page, server: RunningServer, tmp_path: Path, way: str) -> None:
     open_form(page, server, "countdown")
     set_field(page, "[aria-label='IN value 1']", "3")
     send(page)
     until_answered(page, "3 responses")
-    said = run_snippet(page, way)
+    said = run_snippet(page, tmp_path, way)
     if way == "curl":
         assert re.findall(r'"data":\s*\[(\d)\]', said) == ["3", "2", "1"]
     else:
@@ -62,13 +61,13 @@ def test_snippet_of_a_stream_gets_every_response(page: Page, server: RunningServ
 
 
 @pytest.mark.parametrize("model", ["countdown", "beyond_json"])
-def test_snippet_of_a_stream_ends_with_its_error(page: Page, server: RunningServer, model: str) -> None:
+def test_snippet_of_a_stream_ends_with_its_error(page: Page, server: RunningServer, tmp_path: Path, model: str) -> None:
     open_form(page, server, model)  # one fails at once, the other after its first response
     set_field(page, "[aria-label='IN value 1']", "666")
     send(page)
     until_answered(page, "no such number" if model == "countdown" else "no more of these")
-    program = [sys.executable, "-c", snippet(page, "Python, tritonclient")]
-    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
+    program = python(tmp_path, snippet(page, "Python, tritonclient"))
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
     assert done.returncode == 1
     assert "InferenceServerException" in done.stderr
     assert "None" not in done.stdout  # an output that has not come
@@ -160,12 +159,12 @@ def test_snippet_prints_an_answer_that_is_no_number(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_snippet_of_a_model_with_any_name(page: Page, server: RunningServer, way: str) -> None:
+def test_snippet_of_a_model_with_any_name(page: Page, server: RunningServer, tmp_path: Path, way: str) -> None:
     open_form(page, server, quote(ODD_NAME, safe=""))
     set_field(page, "[aria-label='IN value 1']", "41")
     send(page)
     until_answered(page, "42")
-    assert "42" in run_snippet(page, way)
+    assert "42" in run_snippet(page, tmp_path, way)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -258,7 +258,7 @@ LARGE = (1 << 53) + 1
 
 
 @pytest.mark.parametrize("form", ["grid", "json"])
-def test_large_whole_numbers_stay_what_they_are(page: Page, server: RunningServer, form: str) -> None:
+def test_large_whole_numbers_stay_what_they_are(page: Page, server: RunningServer, tmp_path: Path, form: str) -> None:
     open_form(page, server, "longs")
     if form == "json":
         set_field(page, "[aria-label='How to give IN']", "json")
@@ -270,7 +270,7 @@ def test_large_whole_numbers_stay_what_they_are(page: Page, server: RunningServe
     until_answered(page, f"-{LARGE}")
     assert answer(page).count(str(LARGE)) == 2
     for way in ("curl", "Python, tritonclient"):
-        assert run_snippet(page, way).count(str(LARGE)) == 2
+        assert run_snippet(page, tmp_path, way).count(str(LARGE)) == 2
     script = snippet(page, "JavaScript")
     body = next(line for line in script.split("\n") if line.startswith("  body: "))
     sent = page.run(f"({body.removeprefix('  body: ').removesuffix(',')})")
@@ -313,14 +313,14 @@ def test_large_whole_numbers_in_streams_and_bodies(modules: Page) -> None:
     assert modules.run(script % json.dumps(text)) == text
 
 
-def test_half_precision_goes_as_bytes(page: Page, server: RunningServer) -> None:
+def test_half_precision_goes_as_bytes(page: Page, server: RunningServer, tmp_path: Path) -> None:
     open_form(page, server, "halves")
     for at, value in enumerate(("-1.5", "65504", "0.00006"), 1):
         set_field(page, f"[aria-label='IN value {at}']", value)
     send(page)
     until_answered(page, "65504")
     assert answer(page).split("\n")[-1].split() == ["-1.5", "65504", "0.000060022"]
-    assert "6.55e+04" in run_snippet(page, "Python, tritonclient").replace("6.550e", "6.55e")
+    assert "6.55e+04" in run_snippet(page, tmp_path, "Python, tritonclient").replace("6.550e", "6.55e")
     for way in ("curl", "JavaScript"):
         assert "--data-binary @request.bin" in snippet(page, way) or 'readFile("request.bin")' in snippet(page, way)
 
