@@ -4,8 +4,9 @@ They are ordinary Python, typed strictly, and run as they are; mypyc makes C ext
 system prefers to the sources beside them. Where that is not wanted (`TRIREME_COMPILE=0`, an editable install) or not
 possible (no C compiler, no mypyc), the wheel is built from the sources alone and serves the same, more slowly;
 `TRIREME_COMPILE=1` makes that an error. `TRIREME_COMPILE_LEVEL=0` has the C compiler optimize nothing, for a build that
-is there to be tested: the same C in half the time. Each module is named when it is compiled: on stdout, which pip shows
-with `-v`, and on the terminal, or where there is none, as on a build server, on what pip has as its standard error.
+is there to be tested: the same C in less than half the time. Each file is named when it is compiled: on stdout, which
+pip shows with `-v`, and on the terminal, or where there is none, as on a build server, on what pip has as its standard
+error.
 """
 
 from __future__ import annotations
@@ -43,6 +44,24 @@ print(f"{mark}{{len(modules)}} modules: translating them to C", flush=True)
 options = ["--config-file=", "--ignore-missing-imports", "--disallow-subclassing-any", "--follow-imports=silent"]
 level = os.environ.get("TRIREME_COMPILE_LEVEL") or "3"
 extensions = mypycify([*options, *modules], opt_level=level, debug_level="0", multi_file=True, group_name="trireme")
+
+
+def join(sources):
+    # Without optimization reading the headers takes as long as many a module: the modules are included in a few files.
+    modules = sorted((name for name in sources if "___" in os.path.basename(name)), key=os.path.getsize)
+    parts = []
+    for number in range(2 * (os.cpu_count() or 1)):
+        names = modules[number :: 2 * (os.cpu_count() or 1)]
+        parts.append(os.path.join(os.path.dirname(sources[0]), f"part_{{number}}.c"))
+        with open(parts[-1], "w") as part:
+            part.writelines(f'#include "{{os.path.basename(name)}}"\\n' for name in names)
+    return [name for name in sources if name not in modules] + parts
+
+
+if level == "0":
+    for extension in extensions:
+        if len(extension.sources) > 1:
+            extension.sources = join(extension.sources)
 total = sum(len(extension.sources) for extension in extensions)
 done = 0
 
