@@ -57,6 +57,23 @@ def test_bytes_that_are_no_text_are_marked(server: RunningServer) -> None:
     assert (done.returncode, done.stdout.decode()) == (0, "one\ufffd0 two0 \n")
 
 
+@pytest.mark.usefixtures("fresh_interpreters")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_its_own_server_ends_with_it_however_it_is_told_to(number: signal.Signals, tmp_path: Path) -> None:
+    shutil.copytree(MODELS / "talker", tmp_path / "talker")
+    command = [TRIREME, "chat", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write(b"one\n")
+        running.stdin.flush()
+        assert running.stdout.readline() == b"one0 \n"
+        (server,) = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        running.send_signal(number)
+        assert running.wait(60) == 128 + number
+    assert not Path(f"/proc/{server}").exists()
+
+
 def test_conversation_goes_on_until_it_is_reset(server: RunningServer) -> None:
     lines = "/system Be kind.\nHi\nGo\n/reset\nNo\n/exit\nnever asked\n"
     done = chat("rhymer", "--url", url_of(server), lines=lines)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from trireme.cli.endings import parsed
+from trireme.cli.endings import cleaning_up_behind_signals, parsed
 from trireme.cli.terminal_chat.client import ChatClient, ChatError
 from trireme.cli.terminal_chat.local_server import local_server
 from trireme.cli.terminal_chat.session import COMMANDS, ChatSession
@@ -58,6 +58,7 @@ def _talk(found: argparse.Namespace) -> int:
     with ExitStack() as stack:
         url, name = found.url, found.model
         if name is not None and _is_folder(name):
+            stack.enter_context(cleaning_up_behind_signals())
             url = stack.enter_context(local_server(Path(name).expanduser(), sys.stderr))
             name = found.name
         client = ChatClient(url)

@@ -8,12 +8,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trireme.core.exit_codes import INTERRUPTED
 
 if TYPE_CHECKING:
     import argparse
+
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class CommandEnded(Exception):
@@ -55,15 +57,18 @@ def exit_code_of(run: Callable[[], int]) -> int:
 
 
 @contextmanager
-def cleaning_up_behind_sigterm() -> Iterator[None]:
-    """Takes away what is unfinished where the process is told to end, as it does behind Ctrl+C."""
+def cleaning_up_behind_signals() -> Iterator[None]:
+    """Takes away what is unfinished where the process is told to end, or its terminal is closed, as it does behind
+    Ctrl+C."""
 
     def end(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    numbers = [number for number in _ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup asks
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -14,7 +14,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from trireme.cli.endings import cleaning_up_behind_sigterm, parsed
+from trireme.cli.endings import cleaning_up_behind_signals, parsed
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.flag_parser import FlagParser
 from trireme.config.options.server import ServerOptions
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parsed(_parser(), arguments)
     repository, target = Path(given.repository), Path(given.output)
     try:
-        with cleaning_up_behind_sigterm():
+        with cleaning_up_behind_signals():
             count = write_archive(repository, target, None if given.no_check else _check)
     except PackageError as error:
         print(f"trireme package: {error}", file=sys.stderr)

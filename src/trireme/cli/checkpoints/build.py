@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trireme.cli.endings import cleaning_up_behind_sigterm
+from trireme.cli.endings import cleaning_up_behind_signals
 
 SUMMARY = "build an engine folder from a model, with weights of few bits"
 
@@ -13,5 +13,5 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the builder; the exit code of the process."""
     from trireme.tools.build.run import run  # the other commands need none of it
 
-    with cleaning_up_behind_sigterm():
+    with cleaning_up_behind_signals():
         return run(arguments)
