@@ -64,6 +64,11 @@ def _fill(message: dict[str, Any], kind: str, known: dict[str, tuple[str, list[i
             entries.append(entry)
         if entry.get("data_type", "TYPE_INVALID") == "TYPE_INVALID":
             entry["data_type"] = data_type
+        elif (entry["data_type"] == "TYPE_STRING") is not (data_type == "TYPE_STRING"):
+            raise ModelLoadError(
+                f"{kind} '{name}' of model '{message.get('name')}' has data_type {entry['data_type']}, and takes "
+                f"{data_type}; leave the tensors out of the configuration, and they are as they have to be"
+            )
         if not entry.get("dims"):
             entry["dims"] = list(dims)
         if kind == "input":
