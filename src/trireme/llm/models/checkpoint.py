@@ -142,6 +142,13 @@ def _check_same_type(weights: Sequence[Weight]) -> None:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """What config.json says."""
+    if not folder.is_dir():
+        raise CheckpointError(f"there is no folder {folder}; give the one that has the model's files")
+    if not (folder / "config.json").exists():
+        raise CheckpointError(
+            f"{folder} has no config.json, which is part of every checkpoint: give the folder that has the model's "
+            f"files, or {DOWNLOAD_AGAIN}"
+        )
     return read_json(folder / "config.json", "it is part of every checkpoint: " + DOWNLOAD_AGAIN)
 
 
