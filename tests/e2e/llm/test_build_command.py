@@ -52,7 +52,7 @@ def test_built_folders_are_served_and_answer(tmp_path: Path, monkeypatch: pytest
         assert json.loads(body)["text_output"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_build_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """It writes into a folder beside that which is asked for, and would have more to do than to notice the signal."""
     words = ["--model", str(SHIPPED), "--output", "engine", "--quantize", "awq", "--device", "cpu"]

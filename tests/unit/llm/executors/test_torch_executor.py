@@ -11,6 +11,7 @@ import torch
 from tiny_language_models import VOCAB, TinyModel
 
 from trireme.llm.executors.port import ExecutorError
+from trireme.llm.executors.torch.devices import torch_device
 from trireme.llm.executors.torch.executor import TorchExecutor
 from trireme.llm.executors.torch.weights import Linear, host_tensors, to_tensor
 from trireme.llm.models.catalog import load_weights, read_spec
@@ -113,3 +114,9 @@ def test_a_missing_tensor_is_named(tiny_model: Callable[[str], TinyModel]) -> No
     tensors = [pair for pair in host_tensors(load_weights(folder, spec)) if pair[0] != "layers.1.o.weight"]
     with pytest.raises(ExecutorError, match=r"layers\.1\.o\.weight"):
         TorchExecutor(spec, tensors, EngineOptions())
+
+
+def test_a_device_that_nobody_knows_is_named() -> None:
+    assert torch_device("cpu") == torch.device("cpu")
+    with pytest.raises(ExecutorError, match=r"^there is no device 'tpu'; use c[a-z]+$"):
+        torch_device("tpu")

@@ -19,7 +19,12 @@ def place(device: str) -> str:
 
 def torch_device(name: str) -> torch.device:
     """The device of that name; raises ExecutorError where it is not there."""
-    return cuda_device(name) if name.startswith("cuda") else torch.device(name)
+    if name.startswith("cuda"):
+        return cuda_device(name)
+    try:
+        return torch.device(name)
+    except RuntimeError:  # with all names that PyTorch has ever heard of
+        raise ExecutorError(f"there is no device '{name}'; use {'cuda' if has_cuda() else 'cpu'}") from None
 
 
 def cuda_device(name: str) -> torch.device:
