@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -12,7 +13,7 @@ from concurrent.futures import Future
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from trireme.llm.grammar.matching import CompiledGrammar
@@ -34,7 +35,11 @@ _MAX_ALL_BYTES = 2 << 30
 _MAX_REFUSED = 256
 _COSTLY_S = 60.0
 """So long one is not tried again that took all of its time, memory or stack."""
-_MAX_REASON = 400
+_MAX_REASON: Final = 400
+_LINE_OF_SOURCE: Final = re.compile(r"(> *)?\d+ \| ")
+"""Of the grammar, which is ours where the client has written a schema or a pattern."""
+_THEIR_ADVICE: Final = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
+_OUR_ADVICE: Final = "Write anyOf, or alternatives of different types or with different constants in a property"
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -252,5 +257,5 @@ def _short(reason: str) -> str:
             lines.pop()
         elif line.strip() and "<non-verbose/>" not in line:
             lines.append(line.strip())
-    text = " ".join(lines)
+    text = " ".join(line for line in lines if not _LINE_OF_SOURCE.match(line)).replace(_THEIR_ADVICE, _OUR_ADVICE)
     return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."

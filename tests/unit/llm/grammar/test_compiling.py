@@ -25,6 +25,7 @@ from trireme.llm.wanted import NotWantedError
     [
         (lambda found: found.json_schema({"type": "whale"}), ["'guided_json' cannot be compiled", "whale"]),
         (lambda found: found.json_schema({"not": {}}, "response_format"), ["'response_format'", 'keys: ["not"]']),
+        (lambda found: found.json_schema({"oneOf": [{"const": 1}, {"const": 2}]}), ["oneOf", "Write anyOf"]),
         (lambda found: found.json_schema("{"), ["'guided_json' is no JSON"]),
         (lambda found: found.json_schema("[1]"), ["must be a JSON schema"]),
         (lambda found: found.json_schema({"$ref": "http://127.0.0.1/x.json"}), ["does not fetch resources"]),
@@ -228,3 +229,8 @@ def test_a_vocabulary_without_an_end_can_be_used(scribe: Engine) -> None:
         state = grammars.regex("ab?").start()
     state.advance(scribe.tokenizer.encode("a", add_special=False)[0])
     assert [scribe.tokenizer.token_text(token) for token in state.allowed_mask(4096).nonzero()[0]] == ["b"]
+
+
+def test_the_reason_comes_without_lines_of_the_grammar(scribe: Engine) -> None:
+    with pytest.raises(SamplingError, match=r'^.guided_grammar. cannot be compiled: at 2\(4\): unknown name: "zz"$'):
+        scribe.grammars.notation('start: a "x"\na: zz')
