@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any, cast
+
+import pytest
 
 from trireme.backends.token_model.request_ids import RequestIds
 
@@ -68,3 +72,44 @@ def test_an_id_is_free_when_its_request_has_ended_or_was_refused() -> None:
     ids.add("", cast(Any, [Answer()]))
     assert not any(map(ids.is_used, ("7", "8", "")))
     assert not ids.stop("7", lambda: None)
+
+
+@pytest.mark.parametrize("line", range(1, 6))
+def test_a_request_keeps_its_id_however_answers_of_the_one_before_end_at_the_same_time(line: int) -> None:
+    ids, first, second = RequestIds(), Answer(), Answer()
+    ids.add("7", cast(Any, [first, second]))
+    is_there, goes_on = threading.Event(), threading.Event()
+    lines = iter(range(1, 100))
+
+    def stop_at(frame: Any, event: str, argument: object) -> Any:
+        if frame.f_code is RequestIds.ended.__code__ and event == "line" and next(lines) == line:
+            is_there.set()
+            assert goes_on.wait(60)
+        return stop_at
+
+    def end_first() -> None:
+        sys.settrace(stop_at)
+        ids.ended("7", cast(Any, first))
+        sys.settrace(None)
+        is_there.set()
+
+    thread = threading.Thread(target=end_first, daemon=True)
+    thread.start()
+    assert is_there.wait(60)
+    ids.ended("7", cast(Any, second))
+    if was_free := not ids.is_used("7"):
+        ids.add("7", cast(Any, [Answer()]))
+    goes_on.set()
+    thread.join(60)
+    assert ids.is_used("7") is was_free
+
+
+def test_ids_of_what_has_ended_are_not_kept_for_long() -> None:
+    ids, lasting = RequestIds(), Answer()
+    ids.add("lasting", cast(Any, [lasting]))
+    for number in range(1000):
+        answer = Answer()
+        ids.add(str(number), cast(Any, [answer]))
+        answer.end(ids, str(number))
+        assert len(ids._running) <= 65
+    assert ids.is_used("lasting")
