@@ -78,7 +78,7 @@ def test_tokens_alone_with_a_known_prefix_and_in_a_full_batch(
 def test_tokens_in_pieces_and_with_too_few_blocks(
     name: str, tiny_model: Any, start_general: Any, expected: Any
 ) -> None:
-    engine = start_general(tiny_model(name).folder, blocks=12, max_step_tokens=5)
+    engine = start_general(tiny_model(name).folder, blocks=10, max_step_tokens=5)
     assert engine.tokens(PROMPTS, ANSWER_TOKENS) == expected(name)
     assert engine.core.stats().preemptions > 0
 
