@@ -127,7 +127,7 @@ def test_too_few_blocks_and_known_prefixes(tiny_model: Any, start_hpu: Any) -> N
     model = tiny_model("mistral")
     spec = read_spec(model.folder)
     block_bytes = 8 * spec.layer_count * 4 * spec.kv_head_count * spec.head_size
-    engine = start_hpu(model.folder, max_step_tokens=20, cache_bytes=11 * block_bytes)
+    engine = start_hpu(model.folder, max_step_tokens=20, cache_bytes=10 * block_bytes)
     wanted = [model.continuation(prompt, COUNT) for prompt in PROMPTS]
     assert engine.tokens(PROMPTS, COUNT) == wanted
     assert engine.core.stats().preemptions > 0
