@@ -114,7 +114,15 @@ class Server:
 
 def children_called(name: str, pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if Path(f"/proc/{child}/comm").read_text() == f"{name}\n"]
+    return [int(child) for child in children if name_of(child) == name]
+
+
+def name_of(process: str) -> str:
+    """Nothing, where it has ended meanwhile."""
+    try:
+        return Path(f"/proc/{process}/comm").read_text().rstrip("\n")
+    except OSError:
+        return ""
 
 
 class Load(threading.Thread):

@@ -91,7 +91,7 @@ def test_dry_run_prints_the_table_and_the_files_and_writes_nothing(
     printed = capsys.readouterr().out
     assert f"{model}, from this folder, is served as 'opt'" in printed
     for row in (
-        "| weights, 3.4 M in bfloat16                           |",
+        "| weights, 263.8 K in bfloat16                         |",
         "| conversion from float32 while it loads               |",
         "| keys and values, 8 x 1024 tokens                     |",
         "| free on cpu (given by --memory: 2,147,483,648 bytes) | 2.0 GiB   |",
@@ -107,8 +107,8 @@ def test_a_model_that_does_not_fit_exits_4_and_force_goes_on(
 ) -> None:
     assert deploy(model, "--no-serve", "--memory", "500M") == 4
     told = capsys.readouterr().err
-    assert f"error: '{model}' will not fit: it needs about 638.4 MiB, and cpu has 500.0 MiB" in told
-    assert "138.4 MiB are missing" in told
+    assert f"error: '{model}' will not fit: it needs about 625.1 MiB, and cpu has 500.0 MiB" in told
+    assert "125.1 MiB are missing" in told
     assert not (working_folder / "model_repository").exists()
     assert deploy(model, "--no-serve", "--memory", "500M", "--force") == 0
     assert (working_folder / "model_repository/opt/config.pbtxt").exists()
