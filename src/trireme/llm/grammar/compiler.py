@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from trireme.llm.grammar.matching import CompiledGrammar
+from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
 from trireme.llm.grammar.trial_line import NoTrialError
@@ -75,6 +75,7 @@ class GrammarCompiler:
         self._vocabulary_lock = threading.Lock()
         """Held while those two are made, which takes a second for a large one."""
         self._trials = GrammarTrials()
+        self._spare = SpareTime(clock)
         self.compiles_at_once = True
         """Otherwise what is not kept raises NewGrammarError."""
         self._kept: OrderedDict[_Key, CompiledGrammar] = OrderedDict()
@@ -208,7 +209,7 @@ class GrammarCompiler:
             told = f"'{option}' cannot be compiled: {_short(reason)}"
             self._keep(self._refused, _digest(key), (told, until), _MAX_REFUSED)
             raise SamplingError(told)
-        grammar = CompiledGrammar(matcher, option, size_bytes=size_bytes)
+        grammar = CompiledGrammar(matcher, option, self._spare, size_bytes=size_bytes)
         with self._lock:
             self._all.add(grammar)
         self._keep(self._kept, key, grammar, _MAX_KEPT)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -13,70 +14,109 @@ from trireme.llm.sampling_params import Grammar, GrammarState
 
 Mask = npt.NDArray[np.bool_]
 
-_SPARE_S: Final = 2.0
 _TOKEN_S: Final = 0.02
-"""What a sequence may take of the thread that runs everybody's steps: so much for each token, and that beyond it.
+_OWN_S: Final = 0.25
+"""What a grammar may take of the thread that runs everybody's steps: so much for each token, and that beyond it.
 Grammars that people write take a millisecond, those that can be read in many ways take more with every token."""
+_SPARE_S: Final = 2.0
+_SPARE_SHARE: Final = 0.1
+"""What all grammars of a model may take beyond that: so much, which comes back with this share of the time."""
+
+
+class SpareTime:
+    """What slow grammars may take together, however many there are and however many sequences follow them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left_s = _SPARE_S
+        self._seen_s = clock()
+
+    def take(self, seconds: float) -> bool:
+        """Whether there was so much left."""
+        now_s = self._clock()
+        self._left_s = min(self._left_s + _SPARE_SHARE * (now_s - self._seen_s), _SPARE_S)
+        self._seen_s = now_s
+        if self._left_s < 0:
+            return False
+        self._left_s -= seconds
+        return self._left_s >= 0
 
 
 class CompiledGrammar:
-    """Many sequences share it."""
+    """Many sequences share it, and what time it may take."""
 
     def __init__(
-        self, matcher: Any, option: str, clock: Callable[[], float] = time.thread_time, size_bytes: int = 0
+        self,
+        matcher: Any,
+        option: str,
+        spare: SpareTime,
+        clock: Callable[[], float] = time.thread_time,
+        size_bytes: int = 0,
     ) -> None:
         """`matcher`: the library's, which has seen no token and never will. `option`: of the request, for errors.
-        `size_bytes`: what it takes of the memory, about."""
+        `clock`: what the thread has worked, in seconds. `size_bytes`: what it takes of the memory, about."""
         self._matcher = matcher
         self.size_bytes = size_bytes
-        self._option = option
+        self.option = option
+        self._spare = spare
         self._clock = clock
+        self._left_s = _OWN_S
+        self._taken_s = 0.0
+        self._count = 0
         self.refusal = ""
-        """Why no further sequence should follow it, once one has taken too long."""
+        """Why no sequence can follow it any more, once it has taken too long."""
 
     def start(self) -> MatcherState:
         """The state of a sequence without tokens."""
-        return MatcherState(self._matcher.deep_copy(), self._option, self, self._clock)
+        return MatcherState(self._matcher.deep_copy(), self)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Around what its sequences do in the thread that runs steps."""
+        began_s = self._clock()
+        try:
+            yield
+        finally:
+            self._take(self._clock() - began_s)
+
+    def note_token(self) -> None:
+        """A sequence has one more token."""
+        self._count += 1
+        self._left_s = min(self._left_s + _TOKEN_S, _OWN_S)
+
+    def _take(self, seconds: float) -> None:
+        self._taken_s += seconds
+        self._left_s -= seconds
+        if self._left_s >= 0 or self.refusal:
+            return
+        if not self._spare.take(-self._left_s):
+            taken = f"{self._taken_s:.1f} s for {self._count} tokens"
+            self.refusal = f"'{self.option}' cannot be followed: it takes too long, {taken}"
+        self._left_s = 0.0
 
 
 class MatcherState:
     """Of one sequence; called by the thread that runs steps alone."""
 
-    def __init__(self, matcher: Any, option: str, grammar: CompiledGrammar, clock: Callable[[], float]) -> None:
-        """`clock`: what the thread has worked, in seconds."""
+    def __init__(self, matcher: Any, grammar: CompiledGrammar) -> None:
         self._matcher = matcher
-        self._option = option
         self._grammar = grammar
-        self._clock = clock
-        self._left_s = _SPARE_S
-        self._taken_s = 0.0
-        self._count = 0
-        self._slowness = ""
 
     def allowed_mask(self, vocab_size: int) -> Mask:
-        began_s = self._clock()
-        found: Mask = np.frombuffer(self._matcher.compute_logit_bias(), np.uint8) != 0
-        self._take(self._clock() - began_s)
+        if self._grammar.refusal:  # the token to come ends the sequence, whichever it is
+            return np.ones(vocab_size, np.bool_)
+        with self._grammar.timed():
+            found: Mask = np.frombuffer(self._matcher.compute_logit_bias(), np.uint8) != 0
         if found.size >= vocab_size:
             return found[:vocab_size]
         return np.concatenate([found, np.zeros(vocab_size - found.size, np.bool_)])
 
     def advance(self, token: int) -> None:
-        began_s = self._clock()
-        if not self._matcher.is_stopped():
+        if self._grammar.refusal or self._matcher.is_stopped():
+            return
+        with self._grammar.timed():
             self._matcher.consume_token(token)
-        self._take(self._clock() - began_s)
-        self._count += 1
-        spare_s = 0.0 if self._grammar.refusal else _SPARE_S
-        self._left_s = min(self._left_s + _TOKEN_S, spare_s)
-        if self._left_s < 0 and not self._slowness:
-            taken = f"{self._taken_s:.1f} s for {self._count} tokens"
-            self._slowness = f"'{self._option}' cannot be followed: it takes too long, {taken}"
-            self._grammar.refusal = self._slowness
-
-    def _take(self, seconds: float) -> None:
-        self._taken_s += seconds
-        self._left_s -= seconds
+        self._grammar.note_token()
 
     @property
     def is_finished(self) -> bool:
@@ -84,9 +124,9 @@ class MatcherState:
 
     @property
     def error(self) -> str:
-        if not self._matcher.is_error():
-            return self._slowness
-        return f"'{self._option}' cannot be followed: {str(self._matcher.get_error()).splitlines()[0]}"
+        if self._matcher.is_error():
+            return f"'{self._grammar.option}' cannot be followed: {str(self._matcher.get_error()).splitlines()[0]}"
+        return "" if self.is_finished else self._grammar.refusal
 
 
 class AfterReasoning:

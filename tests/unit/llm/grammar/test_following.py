@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trireme.llm import Completion, Engine, EngineOptions, FinishReason, SamplingError, SamplingParams
-from trireme.llm.grammar.matching import CompiledGrammar
+from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
 from trireme.llm.text_engine import GenerationError
 
 SCHEMA: dict[str, Any] = {
@@ -151,28 +151,6 @@ def test_a_token_that_does_not_fit_is_an_error_of_its_sequence(start_random: Cal
     assert "doesn't satisfy the grammar" in state.error
 
 
-def test_one_that_takes_long_at_every_token_ends_its_sequence(start_random: Callable[..., Engine]) -> None:
-    engine, clock = start_random(), SteppingClock()
-    token = engine.tokenizer.encode("a", add_special=False)[0]
-    compiled = engine.grammars.regex("a+")
-    slow = CompiledGrammar(compiled._matcher, "guided_regex", clock)
-    first, other, quick = slow.start(), slow.start(), slow.start()
-    clock.step_s = 0.1
-    while not first.error:
-        first.allowed_mask(1)
-        first.advance(token)
-    assert first.error.startswith("'guided_regex' cannot be followed: it takes too long, 2.")
-    assert slow.refusal == first.error
-    assert not other.error
-    for _ in range(2):
-        other.advance(token)
-    assert "it takes too long" in other.error  # what one has shown need not be shown again
-    clock.step_s = 0.01
-    for _ in range(50):
-        quick.advance(token)
-    assert not quick.error
-
-
 class SteppingClock:
     """Goes on whenever it is looked at."""
 
@@ -181,6 +159,62 @@ class SteppingClock:
     def __call__(self) -> float:
         self.now_s += self.step_s
         return self.now_s
+
+
+def test_what_sequences_take_counts_for_all_that_follow_the_same(start_random: Callable[..., Engine]) -> None:
+    engine, clock = start_random(), SteppingClock()
+    token = engine.tokenizer.encode("a", add_special=False)[0]
+    slow = CompiledGrammar(engine.grammars.regex("a+")._matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
+    states = [slow.start() for _ in range(60)]
+    ended = slow.start()
+    ended.advance(token)
+    ended.advance(min(engine.end_ids))
+    clock.step_s = 0.1
+    for state in states:  # one step
+        state.allowed_mask(1)
+    assert clock.now_s == pytest.approx(2 * 2.3)  # the clock is looked at before and after
+    assert slow.refusal == "'guided_regex' cannot be followed: it takes too long, 2.3 s for 2 tokens"
+    for state in states:
+        state.advance(token)
+        assert state.error == slow.refusal
+    assert ended.is_finished
+    assert ended.error == ""
+    assert clock.now_s == pytest.approx(2 * 2.3)
+
+
+def test_one_that_is_quick_enough_may_go_on_for_ever(start_random: Callable[..., Engine]) -> None:
+    engine, clock = start_random(), SteppingClock()
+    token = engine.tokenizer.encode("a", add_special=False)[0]
+    quick = CompiledGrammar(engine.grammars.regex("a+")._matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
+    clock.step_s = 0.009
+    state = quick.start()
+    for _ in range(1000):
+        state.allowed_mask(1)
+        state.advance(token)
+    assert state.error == ""
+
+
+def test_slow_ones_share_what_comes_back_with_time() -> None:
+    clock = SteppingClock()
+    spare = SpareTime(clock)
+    assert [spare.take(0.9) for _ in range(4)] == [True, True, False, False]
+    clock.now_s = 4.0
+    assert not spare.take(0.1)
+    clock.now_s = 10.0
+    assert [spare.take(0.2), spare.take(0.2)] == [True, False]
+    clock.now_s = 1000.0
+    assert [spare.take(1.9), spare.take(0.2)] == [True, False]
+
+
+def test_answers_of_a_slow_one_hold_the_engine_up_no_longer_than_one_does(start_random: Callable[..., Engine]) -> None:
+    engine, clock = start_random(), SteppingClock()
+    clock.step_s = 0.1
+    slow = CompiledGrammar(engine.grammars.regex("[a-z]+")._matcher, "guided_regex", SpareTime(), clock)
+    for choices in (30, 1):
+        with pytest.raises(GenerationError, match="'guided_regex' cannot be followed: it takes too long"):
+            written(engine, slow, prompts=1, choices=choices)
+    assert clock.now_s < 2 * 6.0
+    assert len(written(engine, None, max_tokens=3)) == 3
 
 
 def test_one_that_was_too_slow_is_refused_from_then_on(start_random: Callable[..., Engine]) -> None:
