@@ -18,6 +18,7 @@ from typing import Any
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.beams.group import BeamGroup
 from trireme.llm.executors.port import Executor, StepResult, failure_of
+from trireme.llm.grammar.mask_turns import MaskTurns
 from trireme.llm.intake import EngineBusyError, EngineClosedError, Intake
 from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
@@ -74,6 +75,7 @@ class EngineCore:
         self._step_began: float | None = None
         self._prepared = -math.inf
         """When the executor was last seen to prepare."""
+        self._mask_turns = MaskTurns(executor.spec.vocab_size)
         self._speculator = make_speculator(executor, options, draft)
         kinds = [*executor.warm_ups(), *(self._speculator.warm_ups() if self._speculator else ())]
         self._warm_ups = WarmUps(kinds, options.warm_up)
@@ -225,6 +227,7 @@ class EngineCore:
         if self._speculator is not None:
             self._step_began = self._step_began or self._clock()
             self._speculator.prepare(self._scheduler.running)
+        self._mask_turns.prepare(self._scheduler.running)
         plan = self._scheduler.schedule()
         following = None
         if plan is not None:
@@ -274,6 +277,8 @@ class EngineCore:
 
     def _refuse_stuck(self) -> None:
         """Nothing runs and nothing can: the first in line does not fit and never will."""
+        if any(sequence.awaits_mask for sequence in self._scheduler.running):
+            return
         for sequence in list(self._scheduler.sequences())[:1]:
             sequence.error = "the sequence does not fit into the cache"
             self._finish(sequence, FinishReason.ERROR, ())

@@ -131,6 +131,8 @@ class Sequence:
     """What is known of the prompt's tokens but the first, where they were asked for."""
     peers: list[Sequence] = field(default_factory=list)
     """The beams of one search, which share blocks, run and wait together; the first leads. Empty for all others."""
+    awaits_mask: bool = False
+    """Whether it is left out of the next step, because its grammar has not said yet which tokens may come."""
     is_parked: bool = False
     """Whether it is a beam that has a slot, and nothing to compute: those behind the leader until that is computed."""
     history: object = None
@@ -152,6 +154,20 @@ class Sequence:
         if not own.error:
             log.error("a sequence is ended: %s", what, exc_info=error)
             own.error = f"{what}: {type(error).__name__}: {error}"
+
+    @property
+    def grammar_cost_s(self) -> float:
+        """What its grammar takes for a token, by those so far."""
+        return 0.0 if self.grammar is None else self.grammar.cost_s
+
+    def make_mask(self, vocab_size: int) -> None:
+        """Lets its grammar find out which tokens may come next; fails where that cannot be followed."""
+        if self.grammar is None or self.error:
+            return
+        try:
+            self.grammar.allowed_mask(vocab_size)
+        except Exception as error:
+            self.fail("its grammar could not be followed", error)
 
     def advance_grammar(self, token: int) -> None:
         """Tells its grammar of a token that was chosen; fails where that cannot be followed."""

@@ -36,7 +36,8 @@ class GrammarState(Protocol):
     """How far one sequence has come in a grammar; called by the thread that runs steps alone."""
 
     def allowed_mask(self, vocab_size: int) -> Any:
-        """Which tokens may come next, as an array of booleans, which is not modified; the end where it may come."""
+        """Which tokens may come next, as an array of booleans, which is not modified; the end where it may come. Asked
+        again before the next token it takes no time."""
 
     def advance(self, token: int) -> None:
         """The sequence has one more token."""
@@ -44,6 +45,10 @@ class GrammarState(Protocol):
     @property
     def is_finished(self) -> bool:
         """Whether nothing but the end may come."""
+
+    @property
+    def cost_s(self) -> float:
+        """What a token takes of the thread's time, by those so far."""
 
     @property
     def error(self) -> str:

@@ -138,7 +138,7 @@ class Scheduler:
 
     def _must_wait(self, sequence: Sequence) -> bool:
         """Whether all of it is under way, or its next token depends on one that is."""
-        if sequence.peers and (sequence.is_parked or sequence.pending):
+        if sequence.awaits_mask or (sequence.peers and (sequence.is_parked or sequence.pending)):
             return True
         size = sequence.size
         if sequence.computed >= size or size >= sequence.max_size:
@@ -249,6 +249,7 @@ class Scheduler:
         sequence.blocks = found + (self.pool.allocate(self._blocks_for(size) - len(found)) or [])
         sequence.computed = start
         sequence.remembered = len(found)
+        sequence.awaits_mask = False
         self._line.remove(sequence)
         self._line.note_start(sequence)
         self._line.is_turn_of_share = not self._line.is_turn_of_share

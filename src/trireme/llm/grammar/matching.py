@@ -60,6 +60,7 @@ class CompiledGrammar:
         self.option = option
         self._spare = spare
         self._clock = clock
+        self._first: Mask | None = None
         self._left_s = _OWN_S
         self._taken_s = 0.0
         self._count = 0
@@ -70,6 +71,16 @@ class CompiledGrammar:
         """The state of a sequence without tokens."""
         return MatcherState(self._matcher.deep_copy(), self)
 
+    def mask_of(self, matcher: Any, is_first: bool) -> Mask:
+        """Which tokens may come next; those that may come first are found out once."""
+        if is_first and self._first is not None:
+            return self._first
+        with self.timed():
+            found: Mask = np.frombuffer(matcher.compute_logit_bias(), np.uint8) != 0
+        if is_first and not matcher.is_error():
+            self._first = found
+        return found
+
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Around what its sequences do in the thread that runs steps."""
@@ -78,6 +89,10 @@ class CompiledGrammar:
             yield
         finally:
             self._take(self._clock() - began_s)
+
+    @property
+    def cost_s(self) -> float:
+        return self._taken_s / max(self._count, 1)
 
     def note_token(self) -> None:
         """A sequence has one more token."""
@@ -101,17 +116,25 @@ class MatcherState:
     def __init__(self, matcher: Any, grammar: CompiledGrammar) -> None:
         self._matcher = matcher
         self._grammar = grammar
+        self._mask: Mask | None = None
+        self._is_new = True
 
     def allowed_mask(self, vocab_size: int) -> Mask:
         if self._grammar.refusal:  # the token to come ends the sequence, whichever it is
             return np.ones(vocab_size, np.bool_)
-        with self._grammar.timed():
-            found: Mask = np.frombuffer(self._matcher.compute_logit_bias(), np.uint8) != 0
+        if self._mask is None:
+            self._mask = self._grammar.mask_of(self._matcher, self._is_new)
+        found = self._mask
         if found.size >= vocab_size:
             return found[:vocab_size]
         return np.concatenate([found, np.zeros(vocab_size - found.size, np.bool_)])
 
+    @property
+    def cost_s(self) -> float:
+        return self._grammar.cost_s
+
     def advance(self, token: int) -> None:
+        self._mask, self._is_new = None, False
         if self._grammar.refusal or self._matcher.is_stopped():
             return
         with self._grammar.timed():
@@ -184,6 +207,10 @@ class ReasoningState:
         else:
             self._inner.advance(token)
         self._opening = None
+
+    @property
+    def cost_s(self) -> float:
+        return 0.0 if self._is_reasoning else self._inner.cost_s
 
     @property
     def is_finished(self) -> bool:

@@ -32,8 +32,11 @@ def who_gives_way(
 
 
 def _has_had_turn(sequence: Sequence, newcomer: Sequence) -> bool:
-    """Beams come back together, when that many can run: they stay."""
+    """Beams come back together, when that many can run: they stay. One that is left out of steps, because its grammar
+    is slow, would take long to write as much as others: it goes at once."""
     if sequence.peers or sequence.priority < newcomer.priority:
         return False
+    if sequence.awaits_mask:
+        return True
     size = len(sequence.tokens)
     return size - sequence.size_at_admission >= max(_TURN_TOKENS, size // 4)

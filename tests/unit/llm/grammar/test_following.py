@@ -165,15 +165,15 @@ def test_what_sequences_take_counts_for_all_that_follow_the_same(start_random: C
     engine, clock = start_random(), SteppingClock()
     token = engine.tokenizer.encode("a", add_special=False)[0]
     slow = CompiledGrammar(engine.grammars.regex("a+")._matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
-    states = [slow.start() for _ in range(60)]
-    ended = slow.start()
-    ended.advance(token)
+    *states, ended = [slow.start() for _ in range(61)]
+    for state in (*states, ended):
+        state.advance(token)
     ended.advance(min(engine.end_ids))
     clock.step_s = 0.1
     for state in states:  # one step
         state.allowed_mask(1)
     assert clock.now_s == pytest.approx(2 * 2.3)  # the clock is looked at before and after
-    assert slow.refusal == "'guided_regex' cannot be followed: it takes too long, 2.3 s for 2 tokens"
+    assert slow.refusal == "'guided_regex' cannot be followed: it takes too long, 2.3 s for 62 tokens"
     for state in states:
         state.advance(token)
         assert state.error == slow.refusal

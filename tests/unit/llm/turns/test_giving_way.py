@@ -51,6 +51,14 @@ def test_who_has_had_no_turn_yet_stays() -> None:
     assert asked(newcomer(), sequence(1, 400, 100), sequence(2, 400, 99)) is not None
 
 
+def test_one_whose_grammar_is_slow_goes_before_it_has_had_its_turn() -> None:
+    slow, quick = sequence(1, 40, 2), sequence(2, 40, 2)
+    slow.awaits_mask = True
+    assert asked(newcomer(), slow, quick) is slow
+    slow.priority = -1
+    assert asked(newcomer(), slow, quick) is None
+
+
 def test_beams_and_the_more_important_stay() -> None:
     important, beam = sequence(1), sequence(2)
     important.priority, beam.peers = -1, [beam, sequence(2)]

@@ -1,0 +1,106 @@
+"""Slow grammars slow themselves down, and not everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from trireme.llm import Engine, SamplingParams
+from trireme.llm.grammar import mask_turns
+from trireme.llm.grammar.mask_turns import MaskTurns
+from trireme.llm.prefix_cache import BlockKeys
+from trireme.llm.request import Sequence
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Slow:
+    """The state of a grammar whose masks take so long by that clock."""
+
+    is_finished = False
+    error = ""
+
+    def __init__(self, clock: Clock, takes_s: float, cost_s: float = 0.0) -> None:
+        self._clock, self._takes_s, self.cost_s = clock, takes_s, cost_s
+
+    def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
+        if self._takes_s < 0:
+            raise ZeroDivisionError("no mask today")
+        self._clock.now_s += self._takes_s
+        return np.ones(vocab_size, np.bool_)
+
+    def advance(self, token: int) -> None:
+        pass
+
+
+def sequence(number: int, grammar: Any, last_token: float = 0.0) -> Sequence:
+    keys = BlockKeys(4)
+    return Sequence(
+        number, [1] * 9, 3, SamplingParams(), lambda news: None, keys, 100, grammar=grammar, last_token=last_token
+    )
+
+
+def left_out(*running: Sequence, clock: Clock) -> list[int]:
+    MaskTurns(8, clock).prepare(running)
+    return [number for number, one in enumerate(running) if one.awaits_mask]
+
+
+def test_slow_masks_take_a_part_of_each_step_and_quick_ones_what_they_need() -> None:
+    clock = Clock()
+    slow = [sequence(number, Slow(clock, 0.02, 0.02)) for number in range(10)]
+    quick = [sequence(100 + number, Slow(clock, 0.001, 0.001)) for number in range(300)]
+    assert left_out(*slow, *quick, clock=clock) == list(range(3, 10))
+    assert clock.now_s == pytest.approx(3 * 0.02 + 300 * 0.001)
+
+
+def test_at_least_one_is_in_the_next_step_however_slow_it_is() -> None:
+    clock = Clock()
+    assert left_out(*(sequence(number, Slow(clock, 5.0)) for number in range(4)), clock=clock) == [1, 2, 3]
+
+
+def test_who_has_waited_longest_comes_first() -> None:
+    clock = Clock()
+    running = [sequence(number, Slow(clock, 0.04, 0.04), last) for number, last in enumerate([4.0, 1.0, 3.0, 2.0])]
+    assert left_out(*running, clock=clock) == [0, 2]
+    running[1].last_token = running[3].last_token = 5.0
+    assert left_out(*running, clock=clock) == [1, 3]
+
+
+def test_those_without_a_grammar_or_with_a_token_under_way_are_left_alone() -> None:
+    clock = Clock()
+    free, under_way = sequence(1, None), sequence(2, Slow(clock, 5.0))
+    under_way.pending = 1
+    assert left_out(free, under_way, sequence(3, Slow(clock, 0.1)), clock=clock) == []
+    assert clock.now_s == 0.1
+
+
+def test_one_that_fails_is_in_the_step_that_tells_its_client() -> None:
+    broken = sequence(1, Slow(Clock(), -1.0))
+    assert left_out(broken, clock=Clock()) == []
+    assert "ZeroDivisionError: no mask today" in broken.error
+
+
+@pytest.mark.parametrize("blocks", [400, 48])
+def test_texts_are_the_same_where_each_step_has_time_for_one_mask(
+    start_random: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    def texts(engine: Engine) -> list[str]:
+        grammar = engine.grammars.regex("([a-z]{3,9} ){20,30}x")
+        params = SamplingParams(temperature=1.0, seed=11, max_tokens=180, grammar=grammar, choices=2)
+        return [answer.text for answer in engine.generate([[5 + number, 9, 3] for number in range(3)], params)]
+
+    wanted = texts(start_random())
+    monkeypatch.setattr(mask_turns, "_QUICK_S", -1.0)
+    monkeypatch.setattr(mask_turns, "_STEP_S", 1e-9)
+    engine = start_random(blocks=blocks)
+    assert texts(engine) == wanted
+    assert (engine.core.stats().preemptions > 0) == (blocks == 48)
