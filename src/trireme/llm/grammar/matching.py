@@ -76,7 +76,8 @@ class CompiledGrammar:
         if is_first and self._first is not None:
             return self._first
         with self.timed():
-            found: Mask = np.frombuffer(matcher.compute_logit_bias(), np.uint8) != 0
+            bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+            found: Mask = np.unpackbits(bits, bitorder="little").view(np.bool_)
         if is_first and not matcher.is_error():
             self._first = found
         return found
