@@ -155,11 +155,6 @@ class Sequence:
             log.error("a sequence is ended: %s", what, exc_info=error)
             own.error = f"{what}: {type(error).__name__}: {error}"
 
-    @property
-    def grammar_cost_s(self) -> float:
-        """What its grammar takes for a token, by those so far."""
-        return 0.0 if self.grammar is None else self.grammar.cost_s
-
     def make_mask(self, vocab_size: int) -> None:
         """Lets its grammar find out which tokens may come next; fails where that cannot be followed."""
         if self.grammar is None or self.error:

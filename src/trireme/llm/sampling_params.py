@@ -48,7 +48,7 @@ class GrammarState(Protocol):
 
     @property
     def cost_s(self) -> float:
-        """What a token takes of the thread's time, by those so far."""
+        """What its next mask may take of the thread's time, by the last ones."""
 
     @property
     def error(self) -> str:

@@ -1,4 +1,4 @@
-"""Whose mask is made for the next step, where those of all sequences would take long."""
+"""Whose mask is made for the next step, where those of slow grammars would take long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _STEP_S: Final = 0.05
 
 
 class MaskTurns:
-    """Makes masks before a step is planned; a sequence whose mask is not made is left out of the step."""
+    """Makes masks of slow grammars before a step is planned; whose mask is not made is left out of the step.
+
+    Those of quick ones are made within the step, while the device computes.
+    """
 
     def __init__(self, vocab_size: int, clock: Callable[[], float] = time.thread_time) -> None:
         """`clock`: what the thread has worked, in seconds."""
@@ -22,16 +25,19 @@ class MaskTurns:
         self._clock = clock
 
     def prepare(self, running: Iterable[Sequence]) -> None:
-        """For those that have no token under way: the ones whose grammar was quick so far come first, then who has
-        waited longest for a token. At least one of them is in the next step."""
-        wanting = [one for one in running if one.grammar is not None and not one.pending]
-        if len(wanting) > 1:
-            wanting.sort(key=lambda one: (one.grammar_cost_s, one.last_token))
+        """For those that have no token under way, who has waited longest for one first. At least one of them is in the
+        next step."""
+        slow = []
+        for sequence in running:
+            if sequence.grammar is not None and not sequence.pending:
+                sequence.awaits_mask = sequence.grammar.cost_s > _QUICK_S
+                if sequence.awaits_mask:
+                    slow.append(sequence)
         left_s = _STEP_S
-        for sequence in wanting:
-            sequence.awaits_mask = left_s <= 0
-            if sequence.awaits_mask:
-                continue
+        for sequence in sorted(slow, key=lambda one: one.last_token):
+            if left_s <= 0:
+                return
+            sequence.awaits_mask = False
             began_s = self._clock()
             sequence.make_mask(self._vocab_size)
             taken_s = self._clock() - began_s

@@ -18,6 +18,8 @@ _TOKEN_S: Final = 0.02
 _OWN_S: Final = 0.25
 """What a grammar may take of the thread that runs everybody's steps: so much for each token, and that beyond it.
 Grammars that people write take a millisecond, those that can be read in many ways take more with every token."""
+_FADING: Final = 0.9
+"""What is left of a mask's time, as an estimate of later ones, with each that takes less."""
 _SPARE_S: Final = 2.0
 _SPARE_SHARE: Final = 0.1
 """What all grammars of a model may take beyond that: so much, which comes back with this share of the time."""
@@ -64,6 +66,8 @@ class CompiledGrammar:
         self._left_s = _OWN_S
         self._taken_s = 0.0
         self._count = 0
+        self.cost_s = 0.0
+        """The most that one of its masks takes, by the last ones."""
         self.refusal = ""
         """Why no sequence can follow it any more, once it has taken too long."""
 
@@ -91,16 +95,13 @@ class CompiledGrammar:
         finally:
             self._take(self._clock() - began_s)
 
-    @property
-    def cost_s(self) -> float:
-        return self._taken_s / max(self._count, 1)
-
     def note_token(self) -> None:
         """A sequence has one more token."""
         self._count += 1
         self._left_s = min(self._left_s + _TOKEN_S, _OWN_S)
 
     def _take(self, seconds: float) -> None:
+        self.cost_s = max(seconds, _FADING * self.cost_s)
         self._taken_s += seconds
         self._left_s -= seconds
         if self._left_s >= 0 or self.refusal:

@@ -12,14 +12,18 @@ import pytest
 from trireme.llm import Engine, SamplingParams
 from trireme.llm.grammar import mask_turns
 from trireme.llm.grammar.mask_turns import MaskTurns
+from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
 
 
-class Clock:
-    now_s = 0.0
+class SteppingClock:
+    """Goes on whenever it is looked at, by steps of nothing at first."""
+
+    now_s = step_s = 0.0
 
     def __call__(self) -> float:
+        self.now_s += self.step_s
         return self.now_s
 
 
@@ -29,7 +33,7 @@ class Slow:
     is_finished = False
     error = ""
 
-    def __init__(self, clock: Clock, takes_s: float, cost_s: float = 0.0) -> None:
+    def __init__(self, clock: SteppingClock, takes_s: float, cost_s: float = 0.02) -> None:
         self._clock, self._takes_s, self.cost_s = clock, takes_s, cost_s
 
     def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
@@ -49,26 +53,50 @@ def sequence(number: int, grammar: Any, last_token: float = 0.0) -> Sequence:
     )
 
 
-def left_out(*running: Sequence, clock: Clock) -> list[int]:
+def left_out(*running: Sequence, clock: SteppingClock) -> list[int]:
     MaskTurns(8, clock).prepare(running)
     return [number for number, one in enumerate(running) if one.awaits_mask]
 
 
-def test_slow_masks_take_a_part_of_each_step_and_quick_ones_what_they_need() -> None:
-    clock = Clock()
+def test_slow_grammars_have_a_part_of_each_step_and_quick_ones_are_left_to_it() -> None:
+    clock = SteppingClock()
     slow = [sequence(number, Slow(clock, 0.02, 0.02)) for number in range(10)]
     quick = [sequence(100 + number, Slow(clock, 0.001, 0.001)) for number in range(300)]
     assert left_out(*slow, *quick, clock=clock) == list(range(3, 10))
-    assert clock.now_s == pytest.approx(3 * 0.02 + 300 * 0.001)
+    assert clock.now_s == pytest.approx(3 * 0.02)
+
+
+def test_masks_that_turn_out_to_be_quick_are_made_for_all() -> None:
+    clock = SteppingClock()
+    assert left_out(*(sequence(number, Slow(clock, 0.001, 0.02)) for number in range(300)), clock=clock) == []
+
+
+def test_what_a_grammar_costs_rises_at_once_and_falls_with_every_token(start_random: Callable[..., Engine]) -> None:
+    engine, clock = start_random(), SteppingClock()
+    token = engine.tokenizer.encode("a", add_special=False)[0]
+    compiled = CompiledGrammar(engine.grammars.regex("a+")._matcher, "guided_regex", SpareTime(), clock)
+    state = compiled.start()
+    assert state.cost_s == 0.0
+    clock.step_s = 0.02
+    state.allowed_mask(1)
+    assert state.cost_s == pytest.approx(0.02)
+    clock.step_s = 0.0
+    costs = []
+    for _ in range(20):
+        state.advance(token)
+        state.allowed_mask(1)
+        costs.append(state.cost_s)
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 0.001
 
 
 def test_at_least_one_is_in_the_next_step_however_slow_it_is() -> None:
-    clock = Clock()
+    clock = SteppingClock()
     assert left_out(*(sequence(number, Slow(clock, 5.0)) for number in range(4)), clock=clock) == [1, 2, 3]
 
 
 def test_who_has_waited_longest_comes_first() -> None:
-    clock = Clock()
+    clock = SteppingClock()
     running = [sequence(number, Slow(clock, 0.04, 0.04), last) for number, last in enumerate([4.0, 1.0, 3.0, 2.0])]
     assert left_out(*running, clock=clock) == [0, 2]
     running[1].last_token = running[3].last_token = 5.0
@@ -76,7 +104,7 @@ def test_who_has_waited_longest_comes_first() -> None:
 
 
 def test_those_without_a_grammar_or_with_a_token_under_way_are_left_alone() -> None:
-    clock = Clock()
+    clock = SteppingClock()
     free, under_way = sequence(1, None), sequence(2, Slow(clock, 5.0))
     under_way.pending = 1
     assert left_out(free, under_way, sequence(3, Slow(clock, 0.1)), clock=clock) == []
@@ -84,8 +112,8 @@ def test_those_without_a_grammar_or_with_a_token_under_way_are_left_alone() -> N
 
 
 def test_one_that_fails_is_in_the_step_that_tells_its_client() -> None:
-    broken = sequence(1, Slow(Clock(), -1.0))
-    assert left_out(broken, clock=Clock()) == []
+    broken = sequence(1, Slow(SteppingClock(), -1.0))
+    assert left_out(broken, clock=SteppingClock()) == []
     assert "ZeroDivisionError: no mask today" in broken.error
 
 
