@@ -16,6 +16,7 @@ import orjson
 from trireme.core.errors import InternalError, InvalidArgumentError
 from trireme.protocol.json_codec.reader import (
     CONTAINERS,
+    MAX_DEPTH,
     JsonLimitError,
     JsonSyntaxError,
     RepeatedMembers,
@@ -178,12 +179,36 @@ def _parse_tolerantly(text: bytes) -> Any:
     if text.find(b"\\u") < 0:  # the standard library would let lone surrogates pass
         try:
             decoded = text.decode("utf-8", "surrogateescape")
-            return json.loads(decoded, object_pairs_hook=make_object, parse_float=finite_number, parse_int=whole_number)
+            value = json.loads(
+                decoded, object_pairs_hook=make_object, parse_float=finite_number, parse_int=whole_number
+            )
+            if not _is_too_deep(text, value):
+                return value
         except JsonLimitError:
             raise
         except (RecursionError, ValueError, OverflowError):
             pass
     return _parse_exactly(text)
+
+
+def _is_too_deep(text: bytes, value: Any) -> bool:
+    """Newer versions of Python read as deeply as their stack is large."""
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for entry in level:
+            if type(entry) is RepeatedMembers:
+                below += [member for _, member in entry.pairs]
+            elif type(entry) is dict:
+                below += entry.values()
+            elif type(entry) is list and not types_of(entry).isdisjoint(CONTAINERS):
+                below += entry
+        level = [entry for entry in below if type(entry) in CONTAINERS]
+        if not level:
+            return False
+    return True
 
 
 def _parse_exactly(text: bytes, shorten: Shorten = list) -> Any:

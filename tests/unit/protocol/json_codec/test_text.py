@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import Any
 
 import orjson
@@ -110,6 +111,22 @@ def test_texts_may_be_a_thousand_levels_deep_and_no_deeper() -> None:
     for text in (b"[" * 250_000 + b"1" + b"]" * 250_000, b"[" * 250_000, b'{"a":' * 250_000, b"[" * 1100 + b"NaN"):
         with pytest.raises(InvalidArgumentError, match=r"JSON nesting depth exceeds maximum allowed limit \(1024\)"):
             parse(text)
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"a":1,"a":', b"[1,[],"])
+def test_the_limit_of_levels_holds_where_python_has_none(opening: bytes) -> None:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)  # newer versions have none for JSON
+    try:
+        closing = b"]" if opening.startswith(b"[") else b"}"
+        text = opening * MAX_DEPTH + b"NaN" + closing * MAX_DEPTH
+        assert parse(text)
+        with pytest.raises(InvalidArgumentError, match=r"JSON nesting depth exceeds maximum allowed limit \(1024\)"):
+            parse(opening + text + closing)
+        wide = b"[" + b"[[]]," * (2 * MAX_DEPTH) + b"NaN]"
+        assert len(parse(wide)) == 2 * MAX_DEPTH + 1
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 @pytest.mark.parametrize("element", [b"1", b'""', b"[]", b"[1,2]"])
