@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from trireme.backends.python.pb_utils.request import InferenceRequest
-from trireme.backends.token_model.word_lists import Words, decode_words
-from trireme.llm.sampling_params import MAX_BIASES, SamplingError, SamplingParams
+from trireme.backends.token_model.tensor_inputs import TensorInputs
+from trireme.backends.token_model.word_lists import Words
+from trireme.llm.sampling_params import SamplingError, SamplingParams
 
 _PROMPT_TUNING = (
     "prompt_embedding_table", "prompt_vocab_size", "prompt_table_extra_id", "prompt_table_extra_ids",
@@ -158,7 +156,7 @@ class Limits:
 
 def read_request(request: InferenceRequest, limits: Limits, names: Collection[str], wants_all: bool) -> TokenRequest:
     """Raises SamplingError with the tensor's name; `wants_all`: probabilities are told to who wants their tensors."""
-    inputs = _Inputs({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
+    inputs = TensorInputs({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
     is_stop = inputs.flag("stop")
     outputs = frozenset(names)
     if is_stop:
@@ -192,7 +190,7 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
     )
 
 
-def _refuse(inputs: _Inputs) -> None:
+def _refuse(inputs: TensorInputs) -> None:
     for name, reason in _REFUSED.items():
         if inputs.has(name):
             raise SamplingError(f"'{name}' cannot be followed: {reason}")
@@ -201,7 +199,7 @@ def _refuse(inputs: _Inputs) -> None:
             raise SamplingError(f"'{name}' cannot be followed: no logits are given; ask for log probabilities")
 
 
-def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, beams: int) -> Row:
+def _read_row(inputs: TensorInputs, row: int, limits: Limits, has_logprobs: bool, beams: int) -> Row:
     size = inputs.whole("input_lengths", row, inputs.width)
     begins_alone = size == 0 and (inputs.has("start_id") or limits.start_id is not None)
     if inputs.width == 0 and not begins_alone:
@@ -233,7 +231,9 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, bea
     return Row(prompt, params, ends, inputs.words("stop_words_list", row), fill)
 
 
-def _params(inputs: _Inputs, row: int, limits: Limits, count: int, has_logprobs: bool, beams: int) -> SamplingParams:
+def _params(
+    inputs: TensorInputs, row: int, limits: Limits, count: int, has_logprobs: bool, beams: int
+) -> SamplingParams:
     """What cannot be followed is told by the tensor's name."""
     minimum = inputs.first("min_tokens", "min_length")
     try:
@@ -256,7 +256,7 @@ def _params(inputs: _Inputs, row: int, limits: Limits, count: int, has_logprobs:
         raise SamplingError(f"'{names.get(field, field)}'{rest}") from None
 
 
-def _search(inputs: _Inputs, row: int, beams: int, limits: Limits) -> dict[str, Any]:
+def _search(inputs: TensorInputs, row: int, beams: int, limits: Limits) -> dict[str, Any]:
     return {
         "beams": beams,
         "choices": beams,
@@ -266,7 +266,7 @@ def _search(inputs: _Inputs, row: int, beams: int, limits: Limits) -> dict[str, 
     }
 
 
-def _choice(inputs: _Inputs, row: int, limits: Limits) -> dict[str, Any]:
+def _choice(inputs: TensorInputs, row: int, limits: Limits) -> dict[str, Any]:
     """Top-k where it is above 0, top-p where it is; neither, or the one most likely token: greedy."""
     top_k, top_p = inputs.whole("runtime_top_k", row, 0), inputs.real("runtime_top_p", row, 0.0)
     if top_k < 0 or not 0 <= top_p <= 1:
@@ -279,7 +279,7 @@ def _choice(inputs: _Inputs, row: int, limits: Limits) -> dict[str, Any]:
     return found | (_decay(inputs, row, limits) if not top_k else {})
 
 
-def _decay(inputs: _Inputs, row: int, limits: Limits) -> dict[str, Any]:
+def _decay(inputs: TensorInputs, row: int, limits: Limits) -> dict[str, Any]:
     """How top-p falls with the tokens, where no top-k stands before it, under the names of either backend."""
     found: dict[str, Any] = {}
     for prefix in ("", "runtime_"):
@@ -292,70 +292,3 @@ def _decay(inputs: _Inputs, row: int, limits: Limits) -> dict[str, Any]:
             limits.check_id(resets, token, 0)
             found["top_p_reset_id"] = token
     return found
-
-
-class _Inputs:
-    """The tensors of a request, by row."""
-
-    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        self._arrays = arrays
-        ids = arrays.get("input_ids")
-        if ids is None and not self.flag("stop"):
-            raise SamplingError("'input_ids' is missing")
-        self.prompts = np.zeros((1, 0), np.int32) if ids is None else ids.reshape(1, -1) if ids.ndim < 2 else ids
-        self.count, self.width = self.prompts.shape
-
-    def has(self, name: str) -> bool:
-        return name in self._arrays and self._arrays[name].size > 0
-
-    def first(self, *names: str) -> str:
-        """The first of a tensor's names that is there, or its last."""
-        return next((name for name in names if self.has(name)), names[-1])
-
-    def flag(self, name: str) -> bool:
-        return self.has(name) and bool(self._arrays[name].reshape(-1)[0])
-
-    def whole(self, name: str, row: int, default: int) -> int:
-        return int(self._value(name, row)) if self.has(name) else default
-
-    def common(self, name: str, default: int) -> int:
-        """What all prompts have to agree in."""
-        found = {self.whole(name, row, default) for row in range(self.count)}
-        if len(found) > 1:
-            told = ", ".join(map(str, sorted(found)[:8]))
-            raise SamplingError(f"'{name}' must be the same for all prompts of a request, found {told}")
-        return next(iter(found), default)
-
-    def real(self, name: str, row: int, default: float) -> float:
-        return float(self._value(name, row)) if self.has(name) else default
-
-    def required(self, name: str, row: int) -> int:
-        if not self.has(name):
-            raise SamplingError(f"'{name}' is missing")
-        return self.whole(name, row, 0)
-
-    def words(self, name: str, row: int) -> Words:
-        if not self.has(name):
-            return ()
-        array = self._arrays[name]
-        return decode_words(name, self._of_row(name, array if array.ndim > 2 else array[None], row))
-
-    def bias(self, row: int) -> dict[int, float]:
-        if not self.has("embedding_bias"):
-            return {}
-        array = self._arrays["embedding_bias"]
-        found = self._of_row("embedding_bias", array if array.ndim > 1 else array[None], row)
-        tokens = np.flatnonzero(found)
-        if len(tokens) > MAX_BIASES:
-            raise SamplingError(f"'embedding_bias' must be 0 but for {MAX_BIASES} tokens, found {len(tokens)}")
-        return {int(token): float(found[token]) for token in tokens}
-
-    def _value(self, name: str, row: int) -> Any:
-        array = self._arrays[name]
-        return self._of_row(name, array if array.ndim else array[None], row).reshape(-1)[0]
-
-    def _of_row(self, name: str, array: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
-        """One for all prompts, or one for each."""
-        if len(array) not in (1, self.count):
-            raise SamplingError(f"'{name}' has {len(array)} rows, and 'input_ids' {self.count}")
-        return np.asarray(array[row if len(array) > 1 else 0])
