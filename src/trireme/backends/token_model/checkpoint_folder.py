@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from trireme.llm.models.checkpoint import CheckpointError, read_config
 log = logging.getLogger(__name__)
 
 _CONFIG_FILE = "config.json"
+_TOKENIZER_FILE = "tokenizer.json"
 _OF_ENGINES = ("builder_config", "pretrained_config")
 """What the config.json has that lies beside files for one GPU and one release of TensorRT."""
 
@@ -39,6 +41,18 @@ def find_checkpoint(named: str, model_dir: Path, version: str, ranks: int | None
         "*.safetensors) or a FasterTransformer checkpoint (config.ini, *.bin) there, or name its folder. Engine files "
         "of TensorRT are not read: the checkpoint that they were built from is"
     )
+
+
+def tokenizer_sizes(folder: Path) -> frozenset[int]:
+    """How many tokens the tokenizer of a checkpoint has, without those that were added to it and with them; nothing
+    where it cannot be read."""
+    try:
+        file = json.loads((folder / _TOKENIZER_FILE).read_bytes())
+        vocab, added = file["model"]["vocab"], file.get("added_tokens") or []
+        known = set(vocab) if isinstance(vocab, dict) else {token for token, _ in vocab}
+        return frozenset({len(known), len(known | {token["content"] for token in added})})
+    except (OSError, ValueError, KeyError, TypeError):
+        return frozenset()
 
 
 def is_checkpoint(folder: Path) -> bool:

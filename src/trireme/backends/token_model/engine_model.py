@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from trireme.backends.llm.adapter_metrics import AdapterMetrics
@@ -24,6 +24,7 @@ from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import begin_each, code_of
 from trireme.backends.token_model.adapted_requests import AdaptedRequests
 from trireme.backends.token_model.answer_sender import AnswerSender, SharedSender
+from trireme.backends.token_model.checkpoint_folder import tokenizer_sizes
 from trireme.backends.token_model.family import Family
 from trireme.backends.token_model.parameters import read_token_settings
 from trireme.backends.token_model.request_ids import RequestIds
@@ -67,17 +68,18 @@ class TokenModel:
         executor, draft = load_executors(engine.folder, engine.options, engine.device, dtype)
         self._core = EngineCore(executor, engine.options, draft=draft)
         report_devices(executor, engine.device)
-        spec, cache = self._core.spec, self._core.executor.limits
+        spec, kept = self._core.spec, self._core.executor.limits
         self._limits = Limits(
             spec.eos_ids,
             not self._family.fills_to_request,
-            min(spec.max_positions, cache.block_count * cache.block_size),
-            cache.max_sequences,
+            min(spec.max_positions, kept.block_count * kept.block_size),
+            kept.max_sequences,
             self._family.length_penalty,
             settings.max_beams,
             spec.vocab_size,
             spec.bos_id if self._family.has_start else None,
             engine.options.adapters is not None,
+            cache(lambda: tokenizer_sizes(engine.folder)),
         )
         self._pacer = Pacer(pb_runtime.current().channel.wait_until)
         self._metrics = EngineMetrics(self._core, config["name"], args["model_version"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ class TensorInputs:
         if ids is None and not self.flag("stop"):
             raise SamplingError("'input_ids' is missing")
         self.prompts = np.zeros((1, 0), np.int32) if ids is None else ids.reshape(1, -1) if ids.ndim < 2 else ids
+        if self.prompts.ndim > 2:
+            raise SamplingError(f"'input_ids' has the shape {list(self.prompts.shape)}; it takes [prompts, tokens]")
         self.count, self.width = self.prompts.shape
 
     def has(self, name: str) -> bool:
@@ -58,10 +60,14 @@ class TensorInputs:
         array = self._arrays[name]
         return decode_words(name, self._of_row(name, array if array.ndim > 2 else array[None], row))
 
-    def bias(self, row: int) -> dict[int, float]:
+    def bias(self, row: int, check_width: Callable[[list[int]], None]) -> dict[int, float]:
+        """By token; `check_width` is given the shape and refuses those that fit no vocabulary."""
         if not self.has("embedding_bias"):
             return {}
         array = self._arrays["embedding_bias"]
+        if array.ndim > 2:
+            raise SamplingError(f"'embedding_bias' has the shape {list(array.shape)}; it takes [prompts, vocabulary]")
+        check_width(list(array.shape))
         found = self._of_row("embedding_bias", array if array.ndim > 1 else array[None], row)
         tokens = np.flatnonzero(found)
         if len(tokens) > MAX_BIASES:
@@ -70,7 +76,12 @@ class TensorInputs:
 
     def _value(self, name: str, row: int) -> Any:
         array = self._arrays[name]
-        return self._of_row(name, array if array.ndim else array[None], row).reshape(-1)[0]
+        found = self._of_row(name, array if array.ndim else array[None], row).reshape(-1)
+        if len(found) != 1:
+            raise SamplingError(
+                f"'{name}' has {len(found)} values for a prompt, shape {list(array.shape)}; it takes one"
+            )
+        return found[0]
 
     def _of_row(self, name: str, array: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
         """One for all prompts, or one for each."""

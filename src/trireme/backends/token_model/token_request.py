@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from trireme.backends.python.pb_utils.request import InferenceRequest
@@ -128,6 +129,18 @@ class Limits:
     """What a prompt without tokens begins with where its request does not say; None: it has to."""
     has_adapters: bool = False
     """Whether there are any."""
+    tokenizer_sizes: Callable[[], Collection[int]] = frozenset
+    """Of the vocabulary as the checkpoint's tokenizer counts it, where the model's is filled up."""
+
+    def check_bias(self, shape: list[int]) -> None:
+        """Raises SamplingError where the tensor has no number for each token of the vocabulary."""
+        size, width = self.vocab_size, shape[-1]
+        if size is None or width == size or (width < size and width in self.tokenizer_sizes()):
+            return
+        raise SamplingError(
+            f"'embedding_bias' must be a number for each of the {size} tokens of the vocabulary, [prompts, {size}], "
+            f"found {shape}"
+        )
 
     def check_beams(self, beams: int) -> None:
         """Raises SamplingError."""
@@ -152,6 +165,13 @@ class Limits:
             raise SamplingError(
                 f"'{name}' must be a token of the vocabulary, from {least} to {self.vocab_size - 1}, found {token}"
             )
+
+    def check_tokens(self, name: str, tokens: Iterable[int]) -> None:
+        """Raises SamplingError where the vocabulary does not have all of them."""
+        size = self.vocab_size
+        if size is None or (wrong := next((token for token in tokens if not 0 <= token < size), None)) is None:
+            return
+        raise SamplingError(f"'{name}' has the token {wrong}, and the vocabulary those from 0 to {size - 1}")
 
 
 def read_request(request: InferenceRequest, limits: Limits, names: Collection[str], wants_all: bool) -> TokenRequest:
@@ -226,6 +246,7 @@ def _read_row(inputs: TensorInputs, row: int, limits: Limits, has_logprobs: bool
         limits.check_id("start_id", inputs.whole("start_id", row, 0), 0)
     params = _params(inputs, row, limits, count, has_logprobs, beams)
     prompt = [int(token) for token in inputs.prompts[row, :size]]
+    limits.check_tokens("input_ids", prompt)
     if begins_alone:
         prompt = [inputs.whole("start_id", row, limits.start_id or 0)]
     return Row(prompt, params, ends, inputs.words("stop_words_list", row), fill)
@@ -236,6 +257,8 @@ def _params(
 ) -> SamplingParams:
     """What cannot be followed is told by the tensor's name."""
     minimum = inputs.first("min_tokens", "min_length")
+    bad_words = inputs.words("bad_words_list", row)
+    limits.check_tokens("bad_words_list", chain.from_iterable(bad_words))
     try:
         return SamplingParams(
             max_tokens=count,
@@ -244,8 +267,8 @@ def _params(
             repetition_penalty=inputs.real("repetition_penalty", row, 1.0),
             presence_penalty=inputs.real("presence_penalty", row, 0.0),
             frequency_penalty=inputs.real("frequency_penalty", row, 0.0),
-            bad_words=inputs.words("bad_words_list", row),
-            logit_bias=inputs.bias(row),
+            bad_words=bad_words,
+            logit_bias=inputs.bias(row, limits.check_bias),
             logprobs=0 if has_logprobs else None,
             **(_search(inputs, row, beams, limits) if beams > 1 else _choice(inputs, row, limits)),
         )

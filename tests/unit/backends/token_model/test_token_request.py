@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -71,6 +72,33 @@ def test_ids_that_the_vocabulary_does_not_have_are_refused(name: str, token: int
     ids = {"end_id": np.array([[-1]], np.int32), "pad_id": np.array([[49]], np.int32)}
     (row,) = read(limits=limits, **ids).rows
     assert (row.end_ids, row.fill) == ((), 49)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2,), (1, 51), (1, 40), (1, 1, 50)])
+def test_a_bias_that_is_not_as_wide_as_the_vocabulary_is_refused(shape: tuple[int, ...]) -> None:
+    limits = replace(LIMITS, vocab_size=50, tokenizer_sizes=lambda: {44, 51})
+    bias = np.zeros((1, 50), np.float32)
+    bias[0, 7] = 2
+    for width in (50, 44):  # what the vocabulary is filled up with has no bias
+        assert read(limits=limits, embedding_bias=bias[:, :width]).rows[0].params.logit_bias == {7: 2.0}
+    with pytest.raises(SamplingError, match=f"^'embedding_bias' .*{re.escape(str(list(shape)))}"):
+        read(limits=limits, embedding_bias=np.zeros(shape, np.float32))
+
+
+@pytest.mark.parametrize("name", ["request_output_len", "runtime_top_k", "end_id"])
+def test_one_prompt_takes_one_value_of_each_tensor(name: str) -> None:
+    with pytest.raises(SamplingError, match=rf"^'{name}' has 2 values for a prompt, shape \[1, 2\]; it takes one"):
+        read(**{name: np.array([[3, 4]], np.int32)})
+
+
+@pytest.mark.parametrize("token", [-1, 50])
+def test_tokens_that_the_vocabulary_does_not_have_are_told_by_their_tensor(token: int) -> None:
+    limits, words = replace(LIMITS, vocab_size=50), np.array([[[5, token], [1, 2]]], np.int32)
+    with pytest.raises(SamplingError, match=f"^'bad_words_list' has the token {token}, .* from 0 to 49"):
+        read(limits=limits, bad_words_list=words)
+    assert read(limits=limits, stop_words_list=words).rows  # which is never written, and ends nothing
+    with pytest.raises(SamplingError, match=f"^'input_ids' has the token {token}, "):
+        read(limits=limits, input_ids=np.array([[5, token]], np.int32))
 
 
 @pytest.mark.parametrize(
