@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.request import InferenceRequest, parameters_of
 from trireme.backends.token_model.tensor_inputs import TensorInputs
 from trireme.backends.token_model.word_lists import Words
 from trireme.llm.sampling_params import SamplingError, SamplingParams
@@ -46,6 +46,18 @@ _TENSORS = {
 }
 """By the engine's name for it, where that is another: the tensor's."""
 _REFUSED_FLAGS = ("return_context_logits", "return_generation_logits")
+_NEUTRAL: dict[str, int | None] = {
+    **dict.fromkeys(("end_id", "pad_id", "start_id", "lora_task_id", "runtime_top_p_reset_ids", "top_p_reset_ids")),
+    **dict.fromkeys(("beam_width", "num_return_sequences", "temperature", "runtime_top_p", "len_penalty"), 1),
+    **dict.fromkeys(("repetition_penalty", "runtime_top_p_decay", "top_p_decay"), 1),
+    **dict.fromkeys(("runtime_top_k", "presence_penalty", "frequency_penalty", "min_length", "min_tokens"), 0),
+    **dict.fromkeys(("random_seed", "seed", "beam_search_diversity_rate", "runtime_top_p_min", "top_p_min"), 0),
+    **dict.fromkeys(("early_stopping", "exclude_input_in_output", "streaming", "is_return_log_probs"), 0),
+    **dict.fromkeys(("return_log_probs", "output_log_probs"), 0),
+    **dict.fromkeys(("return_num_input_tokens", "return_num_output_tokens"), 0),
+}
+"""Tensors that change an answer, and the value that does not; a request has them among its parameters where the model
+does not declare them, or its client does not know that they are tensors."""
 _LOGPROB_FLAGS = ("return_log_probs", "output_log_probs", "is_return_log_probs")
 LOGPROB_OUTPUTS = frozenset({"cum_log_probs", "output_log_probs", "log_probs"})
 COUNT_OUTPUTS = frozenset({"num_input_tokens", "num_output_tokens"})
@@ -181,7 +193,7 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
     outputs = frozenset(names)
     if is_stop:
         return TokenRequest([], 0, 1, False, True, False, outputs)
-    _refuse(inputs)
+    _refuse(inputs, parameters_of(request))
     flags = [name for name in _LOGPROB_FLAGS if inputs.has(name)]
     has_logprobs = any(inputs.flag(name) for name in flags) or (wants_all and bool(outputs & LOGPROB_OUTPUTS))
     beams = inputs.common("beam_width", 1)
@@ -210,13 +222,19 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
     )
 
 
-def _refuse(inputs: TensorInputs) -> None:
+def _refuse(inputs: TensorInputs, parameters: Mapping[str, bool | int | float | str]) -> None:
     for name, reason in _REFUSED.items():
-        if inputs.has(name):
+        if inputs.has(name) or parameters.get(name):
             raise SamplingError(f"'{name}' cannot be followed: {reason}")
     for name in _REFUSED_FLAGS:
-        if inputs.flag(name):
+        if inputs.flag(name) or parameters.get(name):
             raise SamplingError(f"'{name}' cannot be followed: no logits are given; ask for log probabilities")
+    for name, value in parameters.items():
+        if name in _NEUTRAL and value != _NEUTRAL[name]:
+            raise SamplingError(
+                f"'{name}' came as a parameter of the request, which is not followed: it is a tensor, and has to be "
+                "among the inputs of the model's configuration"
+            )
 
 
 def _read_row(inputs: TensorInputs, row: int, limits: Limits, has_logprobs: bool, beams: int) -> Row:

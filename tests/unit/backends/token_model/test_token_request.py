@@ -19,10 +19,18 @@ from trireme.llm.sampling_params import SamplingError
 LIMITS = Limits(end_ids=(2,), fills_with_pad=True, max_length=100, max_texts=8)
 
 
-def read(*, outputs: Sequence[str] = ("output_ids",), limits: Limits = LIMITS, **arrays: Any) -> TokenRequest:
+def read(
+    *,
+    outputs: Sequence[str] = ("output_ids",),
+    limits: Limits = LIMITS,
+    parameters: dict[str, Any] | None = None,
+    **arrays: Any,
+) -> TokenRequest:
     given = {"input_ids": np.array([[5, 6, 7]], np.int32), "request_output_len": np.array([[10]], np.int32)} | arrays
     tensors = [Tensor(name, array) for name, array in given.items()]
-    request = InferenceRequest(model_name="m", inputs=tensors, requested_output_names=list(outputs))
+    request = InferenceRequest(
+        model_name="m", inputs=tensors, requested_output_names=list(outputs), parameters=parameters
+    )
     return read_request(request, limits, outputs, False)
 
 
@@ -212,6 +220,28 @@ def test_a_search_is_told_of_length_diversity_and_its_end() -> None:
 def test_what_cannot_be_followed_is_refused_with_a_reason(name: str, array: Any, words: str) -> None:
     with pytest.raises(SamplingError, match=f"'{name}' cannot be followed: .*{words}"):
         read(**{name: array})
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [{"num_return_sequences": 2}, {"seed": 7}, {"temperature": 0}, {"end_id": 0}],
+)
+def test_what_came_as_a_parameter_and_would_change_an_answer_is_refused(parameter: dict[str, Any]) -> None:
+    (name,) = parameter
+    with pytest.raises(SamplingError, match=f"^'{name}' came as a parameter .* among the inputs of the model's config"):
+        read(parameters=parameter)
+
+
+@pytest.mark.parametrize("parameter", [{"return_context_logits": True}, {"guided_decoding_guide": "[a-z]"}])
+def test_what_cannot_be_followed_is_refused_where_it_is_a_parameter(parameter: dict[str, Any]) -> None:
+    (name,) = parameter
+    with pytest.raises(SamplingError, match=f"^'{name}' cannot be followed: "):
+        read(parameters=parameter)
+
+
+def test_parameters_that_change_nothing_are_let_be() -> None:
+    nothing = {"num_return_sequences": 1, "return_context_logits": False, "seed": 0, "temperature": 1, "mine": "a"}
+    assert read(parameters=nothing).rows == read().rows
 
 
 def test_all_prompts_have_one_adapter() -> None:
