@@ -56,7 +56,9 @@ def test_several_texts_in_a_row_are_refused_alone(preprocessing: Path, rows: lis
     with load_model(preprocessing) as model:
         good, bad = model.infer_many([query([["the sea"]]), query(rows)])
         good.check()
-        with pytest.raises(ServingError, match=f"QUERY has {len(rows[0])} texts in each row, and takes one") as caught:
+        with pytest.raises(
+            ServingError, match=f"'QUERY' has {len(rows[0])} texts in each row, and takes one"
+        ) as caught:
             bad.check()
     assert caught.value.kind is ErrorKind.INVALID_ARGUMENT
 

@@ -63,6 +63,24 @@ def test_ids_and_words_may_be_left_out(served: RunningServer) -> None:
     assert generate(served, end_id=None, pad_id=None, bad_words=None, stop_words=None) == generate(served)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_tokens": 0}, "'max_tokens' ('request_output_len' of 'tensorrt_llm') must be at least 1, found 0"),
+        ({"max_tokens": [3, 4]}, "'max_tokens' ('request_output_len' of 'tensorrt_llm') has 2 values for a prompt"),
+        ({"top_p": 3.0}, "'top_p' ('runtime_top_p' of 'tensorrt_llm') within 0 and 1"),
+        ({"temperature": -1.0}, "'temperature' must be 0 or more"),
+        ({"text_input": ["a", "b"]}, "'text_input' ('QUERY' of 'preprocessing') has 2 texts in each row"),
+        ({"text_input": ""}, "'text_input' ('QUERY' of 'preprocessing') has a text without tokens"),
+    ],
+)
+def test_a_mistake_is_told_by_the_name_that_the_client_sent(
+    served: RunningServer, changes: dict[str, Any], words: str
+) -> None:
+    status, _, body = served.ask("POST", "/v2/models/ensemble/versions/1/generate", BODY | changes)
+    assert (status, words in json.loads(body)["error"]) == (400, True), body
+
+
 def test_a_bad_word_is_never_written_and_a_stop_word_ends_the_row(served: RunningServer) -> None:
     end = {"end_id": np.array([[50000]], np.uint32), "runtime_top_k": np.array([[10]], np.uint32)}
     long = {**given(12), "request_output_len": np.array([[12]], np.uint32), **end}
@@ -89,7 +107,7 @@ def test_words_of_texts_become_ids_with_their_ends(served: RunningServer) -> Non
     ("model", "tensors", "words"),
     [
         ("preprocessing", {"QUERY": np.array([[b"\xff"]], np.object_)}, "'utf-8' codec can't decode byte 0xff"),
-        ("preprocessing", {"QUERY": np.array([["a", "b"]], np.object_)}, "QUERY has 2 texts in each row"),
+        ("preprocessing", {"QUERY": np.array([["a", "b"]], np.object_)}, "'QUERY' has 2 texts in each row"),
         ("postprocessing", {"TOKENS_BATCH": np.array([[[5, -4]]], np.int32)}, "TOKENS_BATCH has a number below 0"),
     ],
 )

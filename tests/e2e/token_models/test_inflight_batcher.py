@@ -114,7 +114,23 @@ def test_what_cannot_be_followed_is_told(inflight: RunningServer, model: str) ->
 @MODELS
 def test_a_mistake_of_the_client_is_told_as_one(inflight: RunningServer, model: str) -> None:
     status, _, body = inflight.ask("POST", f"/v2/models/{model}/generate", fields(max_tokens=10**6))
-    assert (status, "'request_output_len' is 1000000" in body.decode()) == (400, True), body
+    assert (status, "'max_tokens'" in body.decode(), " is 1000000 behind" in body.decode()) == (400, True, True), body
+    status, _, body = inflight.ask("POST", f"/v2/models/{model}/generate", fields(top_p=3.0))
+    assert (status, "'top_p'" in body.decode()) == (400, True), body
+
+
+@MODELS
+def test_an_option_that_the_model_does_not_declare_is_refused(inflight: RunningServer, model: str) -> None:
+    status, _, body = inflight.ask("POST", f"/v2/models/{model}/generate", fields(num_return_sequences=2))
+    assert (status, b"'num_return_sequences' came as a parameter" in body) == (400, True), body
+    status, _, body = inflight.ask("POST", f"/v2/models/{model}/generate", fields(return_context_logits=True))
+    assert (status, b"'return_context_logits' cannot be followed: no logits" in body) == (400, True), body
+
+
+def test_a_bias_is_as_wide_as_the_vocabulary(inflight: RunningServer) -> None:
+    body = {"input_ids": [5, 6], "input_lengths": 2, "request_output_len": 2, "embedding_bias": [1.0, 2.0]}
+    status, _, answer = inflight.ask("POST", "/v2/models/tensorrt_llm/generate", body)
+    assert (status, b"'embedding_bias' must be a number for each of the 50432 tokens" in answer) == (400, True), answer
 
 
 def test_a_bls_request_has_one_prompt(inflight: RunningServer) -> None:

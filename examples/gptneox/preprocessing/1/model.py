@@ -33,7 +33,7 @@ class TritonPythonModel:
     def tensors(self, request):
         query = values(request, "QUERY")
         if query.shape[1] != 1:  # of several there would be one answer
-            found = f"QUERY has {query.shape[1]} texts in each row, and takes one"
+            found = f"'QUERY' has {query.shape[1]} texts in each row, and takes one"
             raise ValueError(f"{found}: send them as rows, with the shape [texts, 1]")
         rows = [self.tokenizer.encode(row[0].decode()).ids for row in query]
         ids = np.full((len(rows), max(map(len, rows))), FILL, np.uint32)

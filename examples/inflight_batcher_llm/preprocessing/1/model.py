@@ -34,9 +34,11 @@ class TritonPythonModel:
     def tensors(self, request):
         given = values(request, "QUERY")
         if given.shape[1] != 1:
-            raise ValueError(f"a row of QUERY (text_input) has one text, found {given.shape[1]}: give each its own row")
+            raise ValueError(f"'QUERY' has {given.shape[1]} texts in each row, and takes one: give each its own row")
         texts = [row[0].decode() for row in given]
         rows = [self.tokenizer.encode(text, add_special_tokens=self.adds_special_tokens).ids for text in texts]
+        if not all(rows):
+            raise ValueError("'QUERY' has a text without tokens: a prompt has at least one")
         ids = np.zeros((len(rows), max(map(len, rows))), np.int32)
         for place, row in enumerate(rows):
             ids[place, : len(row)] = row
@@ -80,7 +82,7 @@ class TritonPythonModel:
         if words is None and weights is None:
             return np.zeros((count, 0), np.float32)
         if words is None or weights is None or words.shape != weights.shape:
-            raise ValueError("embedding_bias_words and embedding_bias_weights go together, a weight for each word")
+            raise ValueError("'EMBEDDING_BIAS_WORDS' and 'EMBEDDING_BIAS_WEIGHTS' go together, a weight for each word")
         found = np.zeros((count, self.tokenizer.get_vocab_size()), np.float32)
         for place, (row, amounts) in enumerate(zip(words, weights, strict=True)):
             for word, amount in zip(row, amounts, strict=True):

@@ -1,6 +1,7 @@
 """Calls preprocessing, the language model and postprocessing, and streams whole characters."""
 
 import json
+import re
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,11 @@ FROM_PREPROCESSING = {
     "EMBEDDING_BIAS": "embedding_bias",
 }
 RENAMED = {"top_k": "runtime_top_k", "top_p": "runtime_top_p", "length_penalty": "len_penalty", "stream": "streaming"}
+CLIENT_NAMES = {
+    **{inner: name for name, inner in (TO_PREPROCESSING | RENAMED).items()},
+    **{FROM_PREPROCESSING[inner]: name for name, inner in TO_PREPROCESSING.items() if inner in FROM_PREPROCESSING},
+}
+"""By the name that a called model has for a tensor: the client's."""
 LLM_OUTPUTS = ["output_ids", "sequence_length", "cum_log_probs", "output_log_probs"]
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 AT_ONCE = 128
@@ -117,7 +123,7 @@ class TritonPythonModel:
     def responses(self, request, inputs):
         """The outputs of every response of the language model that has any."""
         number = self.running[request] = str(secrets.randbits(48) + 1)
-        call = made(self.model_name, inputs, LLM_OUTPUTS, number)
+        call = made(self.model_name, inputs, LLM_OUTPUTS, number, json.loads(request.parameters()))
         try:
             responses = call.exec(decoupled=True) if self.is_decoupled else [call.exec()]
             yield from filter(None, map(outputs_of, responses))
@@ -182,10 +188,15 @@ def call(model, inputs, outputs):
     return outputs_of(made(model, inputs, outputs).exec())
 
 
-def made(model, inputs, outputs, request_id=""):
+def made(model, inputs, outputs, request_id="", parameters=None):
+    """Parameters go on too: a model refuses those that would change its answer."""
     tensors = [pb_utils.Tensor(name, array) for name, array in inputs.items()]
     return pb_utils.InferenceRequest(
-        model_name=model, inputs=tensors, requested_output_names=outputs, request_id=request_id
+        model_name=model,
+        inputs=tensors,
+        requested_output_names=outputs,
+        request_id=request_id,
+        parameters=parameters or {},
     )
 
 
@@ -202,5 +213,12 @@ def response(texts, outputs):
 
 
 def failure(error):
-    told = error.args[0] if isinstance(error, RefusedCall) else pb_utils.TritonError(str(error))
-    return pb_utils.InferenceResponse(error=told)
+    """What a called model refuses is told by the client's names for its tensors."""
+    text, code = str(error), pb_utils.TritonError.INTERNAL
+    if isinstance(error, RefusedCall):
+        refused = error.args[0]
+        text = re.sub(r"'(\w+)'", lambda match: f"'{CLIENT_NAMES.get(match[1], match[1])}'", refused.message())
+        code = refused.code()
+    elif isinstance(error, ValueError):
+        code = pb_utils.TritonError.INVALID_ARG
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))

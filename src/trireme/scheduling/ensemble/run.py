@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from trireme.core.datatype import Parameter
-from trireme.core.errors import CancelledError, InternalError, ServingError
+from trireme.core.errors import CancelledError, ErrorKind, InternalError, ServingError
 from trireme.core.ports import InferencePort
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, ModelCalledCallback, StepRequest
 from trireme.core.response import NO_SEQUENCE, InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.scheduling.ensemble.client_names import in_clients_names
 from trireme.scheduling.ensemble.max_inflight import InflightLimit
 from trireme.scheduling.ensemble.plan import EnsemblePlan, PlannedStep, renamed
 from trireme.scheduling.ensemble.scope import Scope
@@ -32,6 +33,9 @@ class RunOwner(Protocol):
 
     on_call: ModelCalledCallback
     """Learns which models are called from inside a step, where there is a limit."""
+
+    def client_names(self, step: PlannedStep) -> dict[str, str]:
+        """By a step's name for an input: the client's, where it is another and known."""
 
     def responded(self, run: EnsembleRun) -> None:
         """A first response, not the final one, is about to leave."""
@@ -62,7 +66,7 @@ class _StepCall:
             run.calls.discard(self)
             self.child = None  # which leads back here: without this, only the garbage collector would free both
         if response.error is not None:
-            run.fail(response.error)
+            run.fail_of(self.step, response.error)
             return
         if not response.is_empty:
             if self.has_responded or not response.is_final:
@@ -179,6 +183,13 @@ class EnsembleRun:
             self._fire_held(self._limit, step)
         self._end_if_idle()
 
+    def fail_of(self, step: PlannedStep, error: ServingError) -> None:
+        """The same with what a step's model refuses, told with the names that the client knows."""
+        if error.kind is ErrorKind.INVALID_ARGUMENT and not self.is_over:
+            names = self._owner.client_names(step)
+            error = ServingError(in_clients_names(error.message, names, step.model_name), error.kind)
+        self.fail(error)
+
     def fail(self, error: ServingError) -> None:
         """Answers with the error and lets the other steps know that nobody waits for them."""
         if self.is_over:
@@ -246,7 +257,7 @@ class EnsembleRun:
         except ServingError as error:
             self.calls.discard(call)
             call.child = None
-            self.fail(error)
+            self.fail_of(step, error)
 
     def _fire_held(self, limit: InflightLimit, step: PlannedStep) -> None:
         """Fires what was held back for the step while it has room."""

@@ -13,7 +13,8 @@ from trireme.core.request import InferenceRequest, ModelCalledCallback, notify_c
 from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import CANCELED, OTHER, is_finished
 from trireme.observe.stats import ModelStats
-from trireme.scheduling.ensemble.plan import EnsemblePlans
+from trireme.scheduling.ensemble.client_names import client_names
+from trireme.scheduling.ensemble.plan import EnsemblePlans, PlannedStep
 from trireme.scheduling.ensemble.run import EnsembleRun
 
 
@@ -27,6 +28,7 @@ class EnsembleScheduler:
         self.inference = inference
         self.is_decoupled = config.is_decoupled
         self.max_inflight = config.max_inflight_requests
+        self._config = config
         self._plans = EnsemblePlans(config)
         self._stats = stats
         self._clock = clock
@@ -81,6 +83,10 @@ class EnsembleScheduler:
     def inflight_count(self) -> int:
         """Requests taken and not yet answered."""
         return len(self._runs)
+
+    def client_names(self, step: PlannedStep) -> dict[str, str]:
+        """By a step's name for an input: the client's, where it is another and known."""
+        return client_names(self._config, step.index)
 
     def responded(self, run: EnsembleRun) -> None:
         """A first response, not the final one, is about to leave."""

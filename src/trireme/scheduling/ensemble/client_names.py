@@ -1,0 +1,43 @@
+"""What a client calls the tensors of a step: errors of a step's model name those that the client has not sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from trireme.config.model_config import ModelConfig
+
+
+def client_names(config: ModelConfig, index: int) -> dict[str, str]:
+    """By a step's name for an input: the ensemble's for it, where that is another. What a step before hands on under
+    the name that it had there is followed to the ensemble's input."""
+    writers = {
+        tensor: (writer, name)
+        for writer, step in enumerate(config.ensemble_steps)
+        for name, tensor in step.output_map.items()
+    }
+    found = {}
+    for name, tensor in config.ensemble_steps[index].input_map.items():
+        seen: set[str] = set()
+        while tensor not in config.inputs and tensor in writers and tensor not in seen:
+            seen.add(tensor)
+            writer, output = writers[tensor]
+            tensor = config.ensemble_steps[writer].input_map.get(output, "")
+        if tensor in config.inputs and tensor != name:
+            found[name] = tensor
+    return found
+
+
+def in_clients_names(message: str, names: Mapping[str, str], model_name: str) -> str:
+    """The message with each quoted name of the step's as the client's, at its first place with the step's behind it."""
+    if not names:
+        return message
+    told: set[str] = set()
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match[1]
+        is_new = name not in told
+        told.add(name)
+        return f"'{names[name]}' ('{name}' of '{model_name}')" if is_new else f"'{names[name]}'"
+
+    return re.sub(f"'({'|'.join(map(re.escape, names))})'", replaced, message)
