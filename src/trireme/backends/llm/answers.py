@@ -201,7 +201,8 @@ class Answer:
         """The delta of a piece, in chats."""
         if not self._messages:
             return {}
-        return self._messages[output.index].add(output.text, output.finish_reason is not None)
+        reason = output.finish_reason
+        return self._messages[output.index].add(output.text, reason is not None, reason is FinishReason.LENGTH)
 
     def _reason(self, output: TextOutput) -> str:
         reason = REASONS[output.finish_reason] if output.finish_reason is not None else ""

@@ -23,11 +23,11 @@ class ChatMessage:
     def has_calls(self) -> bool:
         return bool(self._calls)
 
-    def add(self, text: str, is_last: bool) -> dict[str, Any]:
-        """The delta of a piece; empty where nothing is certain yet."""
+    def add(self, text: str, is_last: bool, is_cut: bool = False) -> dict[str, Any]:
+        """The delta of a piece, empty where nothing is certain yet; `is_cut`: the model would have written more."""
         events = self._parser.feed(text)
         if is_last:
-            events = events + self._parser.finish()
+            events = events + self._parser.finish(is_cut)
         delta: dict[str, Any] = {"role": "assistant", "content": ""} if self._is_first else {}
         self._is_first = False
         self._gather(events, delta)

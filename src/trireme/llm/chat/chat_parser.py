@@ -20,10 +20,10 @@ class ChatParser:
             return []
         return self._find_calls(self._reasoning.feed(text) if self._reasoning is not None else [Content(text)])
 
-    def finish(self) -> list[Event]:
-        """What is left, when no more text comes."""
+    def finish(self, is_cut: bool = False) -> list[Event]:
+        """What is left, when no more text comes; `is_cut`: the model would have written more."""
         events = self._find_calls(self._reasoning.finish() if self._reasoning is not None else [])
-        return events + (self._tools.finish() if self._tools is not None else [])
+        return events + (self._tools.finish(is_cut) if self._tools is not None else [])
 
     def _find_calls(self, events: list[Event]) -> list[Event]:
         if self._tools is None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from trireme.llm.chat.tool_parser import ToolParser
+import re
+
+from trireme.llm.chat.tool_parser import SURE, ToolParser
 
 TAG = "<|python_tag|>"
+_NAME = re.compile(r'"name"\s*:\s*"([^"]*)')
 
 
 class LlamaParser(ToolParser):
     """Other JSON than a call of a known tool is content; so is the code that may follow the tag."""
+
+    def _is_call_begun(self) -> bool:
+        """Other JSON, whose name is none of a tool, may begin like a call."""
+        if self._state == self._text:
+            return len(self._buffer) >= SURE
+        name = _NAME.search(self._raw)
+        return name is None or not self._names or any(known.startswith(name[1]) for known in self._names)
 
     def _begin(self) -> bool:
         start = self._buffer.lstrip()

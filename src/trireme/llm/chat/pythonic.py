@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from trireme.llm.chat.tool_parser import ToolParser
+from trireme.llm.chat.tool_parser import SURE, ToolParser
 
 _TAG = "<|python_start|>"
 _BEGINNING = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
@@ -15,6 +15,7 @@ _QUOTES = "'\""
 _BRACKET = re.compile(r"[()\[\]{}'\"]")
 _IN_QUOTES = {quote: re.compile(rf"[\\{quote}]") for quote in _QUOTES}
 _MAYBE = re.compile(r"\[\s*([A-Za-z_][\w.]*)?$")
+_BEGUN = re.compile(r"\s*[\[,]?\s*([A-Za-z_][\w.]*)?(\()?")
 _NAMES = {"true": True, "false": False, "null": None, "None": None, "True": True, "False": False}
 
 
@@ -24,12 +25,21 @@ class PythonicParser(ToolParser):
     _scan: _CallScan | None = None
     """Of the call that has begun in the buffer."""
 
+    def _is_call_begun(self) -> bool:
+        """Of a tool that there is, as far as its name was written; other lists are content."""
+        found = _BEGUN.match((self._raw + self._buffer).lstrip().removeprefix(_TAG))
+        if found is None or not found[1]:
+            return self._state == self._calls or self._buffer.lstrip().startswith(_TAG[:SURE])
+        if not self._names:
+            return True
+        return found[1] in self._names if found[2] else any(name.startswith(found[1]) for name in self._names)
+
     def _begin(self) -> bool:
         start = self._buffer.lstrip()
-        if not self._is_last and (not start or (_TAG.startswith(start) and start != _TAG)):
+        if self._may_go_on and (not start or (_TAG.startswith(start) and start != _TAG)):
             return False
         start = start.removeprefix(_TAG).lstrip()
-        if not self._is_last and (not start or _MAYBE.match(start)):
+        if self._may_go_on and (not start or _MAYBE.match(start)):
             return False
         if not _BEGINNING.match(start):
             return self._go(self._plain)

@@ -11,6 +11,9 @@ from trireme.llm.chat.events import CallArguments, CallEnd, CallStart, Content, 
 from trireme.llm.chat.json_scanner import JsonCall, JsonValue
 from trireme.llm.tokenizer.stream_text import StopStrings
 
+SURE = 4
+"""So many characters of a tag at the end of an answer that was cut off are no text of the answer."""
+
 State = Callable[[], bool]
 """Looks at the buffer; whether it went on, and the next state can be asked. Without, more text is needed."""
 
@@ -35,6 +38,7 @@ class ToolParser(ABC):
         self._new_id = new_id
         self._buffer = ""
         self._is_last = False
+        self._is_cut = False
         self._events: list[Event] = []
         self._spaces = ""
         """Behind the content; forgotten where a call follows."""
@@ -50,9 +54,10 @@ class ToolParser(ABC):
         self._run()
         return self._taken()
 
-    def finish(self) -> list[Event]:
-        """What is left, when no more text comes."""
-        self._is_last = True
+    def finish(self, is_cut: bool = False) -> list[Event]:
+        """What is left, when no more text comes; `is_cut`: the model would have written more, so that what is the
+        beginning of a call is not taken for content."""
+        self._is_last, self._is_cut = True, is_cut
         self._run()
         self._end_text()
         if self._spaces and not self._count:
@@ -63,8 +68,19 @@ class ToolParser(ABC):
         """What is left has been looked at for the last time: an open call ends, other text is content."""
         if self._call is not None and self._call.is_started:
             self._end_call()
+        elif self._is_cut and self._is_call_begun():
+            self._spaces = ""
         else:
             self._tell(self._raw + self._buffer)
+
+    def _is_call_begun(self) -> bool:
+        """Whether what is left is the beginning of a call, or of its tag, rather than content."""
+        return self._state != self._begin or len(self._buffer) >= SURE
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether more text comes, or would have come."""
+        return not self._is_last or self._is_cut
 
     @abstractmethod
     def _begin(self) -> bool:
@@ -112,7 +128,7 @@ class ToolParser(ABC):
         return marker
 
     def _undecided(self, markers: Collection[str]) -> int:
-        return 0 if self._is_last else StopStrings(tuple(markers)).undecided(self._buffer)
+        return StopStrings(tuple(markers)).undecided(self._buffer) if self._may_go_on else 0
 
     def _take(self, count: int) -> str:
         taken, self._buffer = self._buffer[:count], self._buffer[count:]

@@ -86,7 +86,7 @@ class XmlParser(ToolParser):
         if start.startswith(self.tags.call):
             self._raw += self._take(len(self._buffer) - len(start) + len(self.tags.call))
             return self._go(self._header)
-        if not self._is_last and self.tags.call.startswith(start):
+        if self._may_go_on and self.tags.call.startswith(start):
             return False
         return self._no_call()
 
@@ -148,7 +148,7 @@ class XmlParser(ToolParser):
         if self._is_text:
             return self._text_value()
         value, closing, rest = self._buffer.partition(self.tags.value_closing)
-        if not closing and not self._is_last:
+        if not closing and self._may_go_on:
             return False
         self._buffer = rest
         self._tell_arguments(argument_json(_unwrapped(value), self._schema()))
@@ -156,7 +156,7 @@ class XmlParser(ToolParser):
 
     def _text_value(self) -> bool:
         if not self._is_in_value:
-            if not self._buffer and not self._is_last:
+            if not self._buffer and self._may_go_on:
                 return False
             self._buffer = self._buffer.removeprefix("\n")
             self._is_in_value = True
@@ -214,6 +214,11 @@ class GlmParser(XmlParser):
     """GLM 4.5 and later: the name, then keys and values, each in tags of their own."""
 
     tags = GLM
+
+    def _is_call_begun(self) -> bool:
+        """Other text may stand behind the tag as well."""
+        name = self._buffer.partition("<")[0].strip()
+        return super()._is_call_begun() and (not self._raw or not name or _NAME.fullmatch(name) is not None)
 
     def _begin(self) -> bool:
         self._raw = self._tell_until(GLM.opening)

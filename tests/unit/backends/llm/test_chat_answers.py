@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from trireme.backends.llm.chat_message import ChatMessage
 from trireme.llm.chat.chat_parser import ChatParser
 from trireme.llm.chat.hermes import HermesParser
@@ -110,3 +112,18 @@ def test_a_text_by_schema_is_the_same_in_pieces(answer: Ask) -> None:
     assert json.loads(whole["text_output"][0]) in ("one", "two")
     assert "".join(piece["text_output"][0] for piece in pieces) == whole["text_output"][0]
     assert "delta" not in whole
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_answer_that_is_cut_off_in_a_call_has_no_content(answer: Ask, is_stream: bool) -> None:
+    names = []
+    for count in range(1, 40, 4):
+        pieces = answer(**REQUIRED | {"max_tokens": count}, stream=is_stream)
+        deltas = [json.loads(piece["delta"][0]) for piece in pieces]
+        found = (
+            joined([delta | {"content": delta.get("content") or ""} for delta in deltas]) if is_stream else deltas[0]
+        )
+        assert len(found["content"] or "") <= 3, found  # the first characters of a tag are a text's as well
+        assert pieces[-1]["finish_reason"] in (["length"], ["tool_calls"])
+        names += [call["function"]["name"] for call in found.get("tool_calls", ())]
+    assert set(names) == {"weather"}  # whose arguments may be cut off
