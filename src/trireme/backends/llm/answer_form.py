@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trireme.llm.chat.chat_parser import ChatParser
-from trireme.llm.chat.formats import ToolFormat
+from trireme.llm.chat.formats import ToolFormat, name_of
 from trireme.llm.chat.reasoning import ReasoningSplitter, ReasoningTags
 from trireme.llm.chat.tools import Tool
 from trireme.llm.grammar.compiler import GrammarCompiler
@@ -29,6 +29,8 @@ _JSON_OPTIONS = ("tools", "response_format", "guided_choice")
 _TAIL_TOKENS = 16
 """So many of the prompt's last tokens tell whether it ends in a reasoning."""
 MAX_TOOLS = 256
+_SHOWN = 80
+"""Characters of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class AnswerForms:
         choice = options.get("tool_choice", "auto")
         if tools and self._format is None:
             self._tell_of_tools()
+        if self._format is not None:
+            _check_names(tools, self._format)
         grammar = self._grammar(options, tools, choice)
         if not is_chat:
             return AnswerForm(grammar)
@@ -189,6 +193,17 @@ def _tools(given: Any) -> list[Tool]:
             raise SamplingError(f"'tools[{number}].function.parameters' must be a JSON schema, an object")
         found.append(Tool(name, parameters) if parameters else Tool(name))
     return found
+
+
+def _check_names(tools: Sequence[Tool], tool_format: ToolFormat) -> None:
+    """Raises SamplingError for a name that a call would not be read with."""
+    rule = tool_format.names
+    for number, tool in enumerate(tools):
+        if rule is not None and not rule.pattern.fullmatch(tool.name):
+            raise SamplingError(
+                f"'tools[{number}].function.name' is {tool.name[:_SHOWN]!r}, which the model's format of tool calls "
+                f"('{name_of(tool_format)}') cannot write: a name has {rule.words}"
+            )
 
 
 def _called(tools: Sequence[Tool], choice: Any) -> list[Tool]:

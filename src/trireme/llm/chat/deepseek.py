@@ -31,7 +31,8 @@ class DeepSeekParser(ToolParser):
         if not separator or not brace:
             return False
         self._buffer = brace + arguments
-        self._start_call(head.strip().partition("\n")[0].strip() if kind.strip() == "function" else kind.strip())
+        first_line = head.strip().partition("\n")[0].strip()
+        self._start_call(first_line if first_line and kind.strip() == "function" else kind.strip())
         return self._go(partial(self._read_arguments, JsonValue(), self._close))
 
     def _close(self) -> bool:

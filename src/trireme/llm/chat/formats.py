@@ -27,6 +27,8 @@ class ToolFormat:
     absent: tuple[str, ...] = ()
     """Texts that are not."""
     new_id: Callable[[], str] = new_call_id
+    names: tools.NameRule | None = None
+    """What tools may be called; None: any name can be written."""
 
     def fits(self, template: str) -> bool:
         """Whether a chat template speaks of this format."""
@@ -73,35 +75,60 @@ TOOL_FORMATS = {
         _MISTRAL_TAGS,
         (mistral.OPENING, mistral.ARGUMENTS),
         new_id=mistral.mistral_call_id,
+        names=tools.BEFORE_JSON,
     ),
     "deepseek": ToolFormat(
-        deepseek.DeepSeekParser, tools.deepseek_rules, _DEEPSEEK_TAGS, (deepseek.SEPARATOR, "```json")
+        deepseek.DeepSeekParser,
+        tools.deepseek_rules,
+        _DEEPSEEK_TAGS,
+        (deepseek.SEPARATOR, "```json"),
+        names=tools.BEFORE_JSON,
     ),
     "deepseek_v31": ToolFormat(
-        deepseek.DeepSeekParser, tools.later_deepseek_rules, _DEEPSEEK_TAGS, (deepseek.SEPARATOR,), ("```json",)
+        deepseek.DeepSeekParser,
+        tools.later_deepseek_rules,
+        _DEEPSEEK_TAGS,
+        (deepseek.SEPARATOR,),
+        ("```json",),
+        names=tools.BEFORE_JSON,
     ),
     "qwen3_coder": ToolFormat(
         xml_calls.XmlParser,
         xml_rules.xml_rules(xml_calls.QWEN),
         (xml_calls.QWEN.opening, xml_calls.QWEN.closing),
         (xml_calls.QWEN.opening, xml_calls.QWEN.call, xml_calls.QWEN.key),
+        names=tools.IN_TAG,
     ),
     "seed_oss": ToolFormat(
         xml_calls.SeedParser,
         xml_rules.xml_rules(xml_calls.SEED),
         (xml_calls.SEED.opening, xml_calls.SEED.closing),
         (xml_calls.SEED.opening, xml_calls.SEED.call),
+        names=tools.IN_TAG,
     ),
     "minimax": ToolFormat(
         xml_calls.MiniMaxParser,
         xml_rules.xml_rules(xml_calls.MINIMAX),
         (xml_calls.MINIMAX.opening, xml_calls.MINIMAX.closing),
         (xml_calls.MINIMAX.opening, xml_calls.MINIMAX.call.rstrip('"')),
+        names=tools.IN_TAG,
     ),
-    "glm": ToolFormat(xml_calls.GlmParser, xml_rules.glm_rules, _GLM_TAGS, (xml_calls.GLM.opening, xml_calls.GLM.key)),
-    "deepseek_v32": ToolFormat(xml_calls.DsmlParser, xml_rules.xml_rules(xml_calls.DSML, says_type=True)),
+    "glm": ToolFormat(
+        xml_calls.GlmParser,
+        xml_rules.glm_rules,
+        _GLM_TAGS,
+        (xml_calls.GLM.opening, xml_calls.GLM.key),
+        names=tools.OF_GLM,
+    ),
+    "deepseek_v32": ToolFormat(
+        xml_calls.DsmlParser, xml_rules.xml_rules(xml_calls.DSML, says_type=True), names=tools.IN_TAG
+    ),
     "pythonic": ToolFormat(
-        PythonicParser, tools.pythonic_rules, ("<|python_start|>", "<|python_end|>"), ("[func_name1(params_name1=",)
+        PythonicParser,
+        tools.pythonic_rules,
+        ("<|python_start|>", "<|python_end|>"),
+        ("[func_name1(params_name1=",),
+        names=tools.OF_PYTHON,
     ),
     "llama": ToolFormat(
         llama.LlamaParser, tools.llama_rules, (llama.TAG,), ('"parameters"',), ("[func_name1(", hermes.OPENING)
@@ -114,6 +141,11 @@ REASONING_TAGS = {
     "think": ReasoningTags("<think>", "</think>"),
     "mistral": ReasoningTags("[THINK]", "[/THINK]"),
 }
+
+
+def name_of(tool_format: ToolFormat) -> str:
+    """As the parameter `tool_parser` has it."""
+    return next((name for name, entry in TOOL_FORMATS.items() if entry is tool_format), AUTO)
 
 
 def find_tool_format(wanted: str, template: str) -> ToolFormat | None:

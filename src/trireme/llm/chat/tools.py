@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import keyword
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trireme.llm.chat import deepseek, hermes, mistral
+from trireme.llm.chat import deepseek, hermes, mistral, xml_calls
 from trireme.llm.grammar.sources import json_rule, literal
 
 Mark = Callable[[str], str]
@@ -25,6 +27,29 @@ class Tool:
         default_factory=lambda: {"type": "object", "properties": {}, "additionalProperties": False}
     )
     """A JSON schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameRule:
+    """Which names of tools a format can write, so that they are read as they were."""
+
+    pattern: re.Pattern[str]
+    words: str
+    """The same for people."""
+
+
+_PYTHON_NAME = rf"(?!(?:{'|'.join(keyword.kwlist)})\b)[A-Za-z_]\w*"
+IN_TAG = NameRule(
+    re.compile(r'[^\s<>"](?:[^\n<>"]*[^\s<>"])?'), 'no <, >, " or line break, and no blank at its beginning or end'
+)
+BEFORE_JSON = NameRule(
+    re.compile(r"[^\s<\[{](?:[^\n<\[{]*[^\s<\[{])?"), "no <, [, { or line break, and no blank at its beginning or end"
+)
+OF_GLM = NameRule(xml_calls.GLM_NAME, "letters, digits, _, -, ., : and / alone")
+OF_PYTHON = NameRule(
+    re.compile(rf"{_PYTHON_NAME}(?:\.{_PYTHON_NAME})*", re.ASCII),
+    "letters, digits and _ alone, as Python's names are made, or several of those with dots between them",
+)
 
 
 def hermes_rules(tools: Sequence[Tool], mark: Mark, may_be_many: bool) -> str:

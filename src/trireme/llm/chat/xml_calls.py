@@ -14,7 +14,7 @@ from trireme.llm.chat.argument_values import argument_json, is_text
 from trireme.llm.chat.tool_parser import ToolParser
 
 _SPACES = " \t\r\n"
-_NAME = re.compile(r"[\w.:/-]+")
+GLM_NAME = re.compile(r"[\w.:/-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class GlmParser(XmlParser):
     def _is_call_begun(self) -> bool:
         """Other text may stand behind the tag as well."""
         name = self._buffer.partition("<")[0].strip()
-        return super()._is_call_begun() and (not self._raw or not name or _NAME.fullmatch(name) is not None)
+        return super()._is_call_begun() and (not self._raw or not name or GLM_NAME.fullmatch(name) is not None)
 
     def _begin(self) -> bool:
         self._raw = self._tell_until(GLM.opening)
@@ -230,7 +230,7 @@ class GlmParser(XmlParser):
         if not ends:
             return False
         name = start[: min(ends)].strip()
-        if not _NAME.fullmatch(name):
+        if not GLM_NAME.fullmatch(name):
             return self._no_call()
         self._buffer = start[min(ends) :]
         self._open(name)

@@ -10,6 +10,7 @@ import pytest
 from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.wishes import Wishes
 from trireme.llm import Engine, SamplingError
+from trireme.llm.chat.formats import TOOL_FORMATS
 
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 
@@ -76,6 +77,19 @@ def test_texts_have_grammars_and_no_tools(read: Callable[..., Wishes]) -> None:
 def test_calls_cannot_be_enforced_without_a_format(engine: Engine) -> None:
     with pytest.raises(SamplingError, match="parameter 'tool_parser' names one"):
         AnswerForms(engine, None, None).read({"tools": TOOLS, "tool_choice": "required"}, True, [1])
+
+
+def test_a_tool_that_the_format_cannot_write_is_refused_by_its_name(engine: Engine) -> None:
+    forms = AnswerForms(engine, TOOL_FORMATS["qwen3_coder"], None)
+    tools = [*TOOLS, {"type": "function", "function": {"name": "a>b"}}]
+    with pytest.raises(SamplingError) as refused:
+        forms.read({"tools": tools}, True, [1])
+    assert str(refused.value) == (
+        "'tools[1].function.name' is 'a>b', which the model's format of tool calls ('qwen3_coder') cannot write: a "
+        'name has no <, >, " or line break, and no blank at its beginning or end'
+    )
+    assert forms.read({"tools": tools, "tool_choice": "none"}, True, [1]).grammar is None
+    assert AnswerForms(engine, TOOL_FORMATS["hermes"], None).read({"tools": tools}, True, [1]).grammar is None
 
 
 def test_tools_that_a_model_is_not_told_of_are_told_of_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
