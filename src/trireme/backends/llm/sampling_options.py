@@ -76,12 +76,10 @@ def _logprobs(options: Mapping[str, Any]) -> int | None:
     wanted, top = options.get("logprobs"), options.get("top_logprobs")
     if wanted is None or wanted is False:
         return None
-    count = number("top_logprobs", top, int) if top is not None else 0
-    if wanted is not True:
-        least = number("logprobs", wanted, int)
-        count = count if top is not None else least
+    given = 0 if wanted is True else number("logprobs", wanted, int)
+    name, count = ("logprobs", given) if top is None else ("top_logprobs", number("top_logprobs", top, int))
     if not 0 <= count <= MAX_TOP_LOGPROBS:
-        raise SamplingError(f"'top_logprobs' must be between 0 and {MAX_TOP_LOGPROBS}, found {count}")
+        raise WishError(f"'{name}' must be between 0 and {MAX_TOP_LOGPROBS}, found {count}")
     return count
 
 

@@ -275,7 +275,8 @@ def _check_logprobs(params: SamplingParams, prompt_size: int, room: int) -> None
         count += prompt_size * (params.prompt_logprobs + 1)
     if count > MAX_LOGPROBS:
         raise WishError(
-            f"'n', 'max_tokens' and 'top_logprobs' ask for {count} probabilities; at most {MAX_LOGPROBS} are told"
+            f"'n', 'max_tokens' and 'logprobs' (or 'top_logprobs', 'prompt_logprobs') ask for {count} probabilities; "
+            f"at most {MAX_LOGPROBS} are told"
         )
 
 

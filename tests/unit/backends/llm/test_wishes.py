@@ -40,6 +40,9 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ({"logprobs": "x"}, "'logprobs' must be a whole number"),
         ({"logprobs": [1]}, "'logprobs' must be a whole number"),
         ({"logprobs": True, "top_logprobs": "x"}, "'top_logprobs' must be a whole number"),
+        ({"logprobs": -1}, "'logprobs' must be between 0 and 20, found -1"),
+        ({"logprobs": 21}, "'logprobs' must be between 0 and 20, found 21"),
+        ({"logprobs": True, "top_logprobs": -1}, "'top_logprobs' must be between 0 and 20, found -1"),
         ({"chat_template_kwargs": 3}, "'chat_template_kwargs' must be an object"),
         ({"chat_template_kwargs": "[1]"}, "'chat_template_kwargs' must be an object"),
         ({"chat_template_kwargs": {"messages": []}}, "'chat_template_kwargs' must not have 'messages'"),
@@ -81,7 +84,7 @@ def test_probabilities_are_counted_before_they_are_made(engine: Engine, options:
     forms.max_length = 32_768
     tensors = [_text("text_input", "x"), _text("sampling_parameters", json.dumps(options))]
     request = InferenceRequest("", 0, tensors, [], "scribe")
-    with pytest.raises(WishError, match="'n', 'max_tokens' and 'top_logprobs' ask for"):
+    with pytest.raises(WishError, match=r"'n', 'max_tokens' and 'logprobs' \(or .*\) ask for"):
         read_wishes(request, engine.tokenizer, [], forms)
     forms.max_length = 1024
     assert read_wishes(request, engine.tokenizer, [], forms).params.logprobs == 20
