@@ -112,6 +112,27 @@ def test_words_of_the_inflight_batcher_are_a_list(inflight: Path) -> None:
         assert listed(model, "\nUser:", "a,b", '"', "", kind=np.int32) == with_blanks({"\nUser:", "a,b", '"'})
 
 
+@pytest.mark.parametrize("name", ["BAD_WORDS_DICT", "STOP_WORDS_DICT"])
+@pytest.mark.parametrize("example", ["falcon-7b-trt", "inflight_batcher_llm"])
+def test_more_words_than_the_engine_takes_in_two_forms_are_counted_as_the_client_does(
+    tmp_path: Path, example: str, name: str
+) -> None:
+    folder = shutil.copytree(EXAMPLES / example / "preprocessing", tmp_path / "preprocessing")
+    file = tmp_path / {**TOKENIZERS, "inflight_batcher_llm": "tensorrt_llm/1/model/tokenizer.json"}[example]
+    file.parent.mkdir(parents=True)
+    byte_level().save(str(file))
+    kind = np.int32 if example == "inflight_batcher_llm" else np.uint32
+    given = {**SEA, "REQUEST_OUTPUT_LEN": np.array([[4]], kind)}
+    words = [f"word {number}" for number in range(513)]
+    with load_model(folder) as model:
+        most = model.infer({**given, name: np.array([words[:512]], np.object_)})
+        ends = most[name.replace("DICT", "IDS")][0, 1]
+        assert np.count_nonzero(ends >= 0) == 1024
+        with pytest.raises(ServingError, match=f"'{name}' has 513 words, and takes 512") as refused:
+            model.infer({**given, name: np.array([words], np.object_)})
+    assert refused.value.kind is ErrorKind.INVALID_ARGUMENT
+
+
 def keeps_letters(folder: Path) -> None:
     """Makes a tokenizer that has no token for anything but letters and blanks."""
     (file,) = folder.parent.rglob("*tokenizer.json")

@@ -11,6 +11,8 @@ import triton_python_backend_utils as pb_utils
 
 FIELD = re.compile(r'(?:^|,)(?:"((?:[^"]|"")*)"(?=,|\Z)|([^,]*))')
 """A word of a text that has several: all up to a comma, or within quotes, where two stand for one."""
+MOST_WORDS = 512
+"""Of one prompt: the engine takes 1024, and each goes there in two forms."""
 
 
 class TritonPythonModel:
@@ -48,23 +50,26 @@ class TritonPythonModel:
                 pb_utils.Tensor("INPUT_ID", ids),
                 pb_utils.Tensor("REQUEST_INPUT_LEN", np.array([[len(row)] for row in rows], self.id_type)),
                 pb_utils.Tensor("REQUEST_OUTPUT_LEN", values(request, "REQUEST_OUTPUT_LEN")),
-                pb_utils.Tensor("BAD_WORDS_IDS", self.words(values(request, "BAD_WORDS_DICT"), len(rows))),
-                pb_utils.Tensor("STOP_WORDS_IDS", self.words(values(request, "STOP_WORDS_DICT"), len(rows))),
+                pb_utils.Tensor("BAD_WORDS_IDS", self.words(request, "BAD_WORDS_DICT", len(rows))),
+                pb_utils.Tensor("STOP_WORDS_IDS", self.words(request, "STOP_WORDS_DICT", len(rows))),
             ]
         )
 
-    def words(self, given, count):
+    def words(self, request, name, count):
         """Two lines for each row: the ids of all its words, filled up with 0, and where each ends, with -1."""
-        found = [self.row_of_words(row) for row in given] if given is not None else [([], [])] * count
+        given = values(request, name)
+        found = [self.row_of_words(name, row) for row in given] if given is not None else [([], [])] * count
         width = max(1, *(len(ids) for ids, _ in found))
         lines = [(ids + [0] * (width - len(ids)), ends + [-1] * (width - len(ends))) for ids, ends in found]
         return np.array(lines, np.int32)
 
-    def row_of_words(self, row):
+    def row_of_words(self, name, row):
         """The ids of all words, and where each ends. A word means the same at the beginning of a text and inside of it,
         behind a blank, where a tokenizer has other tokens for it."""
-        found = {}
-        for word in words_of(row):
+        words, found = words_of(row), {}
+        if len(words) > MOST_WORDS:
+            raise ValueError(f"'{name}' has {len(words)} words, and takes {MOST_WORDS}")
+        for word in words:
             forms = (word, word if word[0].isspace() else f" {word}")
             tokens = [tuple(self.tokenizer.encode(form, add_special_tokens=False).ids) for form in forms]
             if not tokens[0]:

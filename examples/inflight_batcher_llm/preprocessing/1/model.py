@@ -8,6 +8,9 @@ from tokenizers import Tokenizer
 
 import triton_python_backend_utils as pb_utils
 
+MOST_WORDS = 512
+"""Of one prompt: the engine takes 1024, and each goes there in two forms."""
+
 
 class TritonPythonModel:
     """Rows of a request are independent of each other."""
@@ -47,24 +50,27 @@ class TritonPythonModel:
             "INPUT_ID": ids,
             "REQUEST_INPUT_LEN": np.array([[len(row)] for row in rows], np.int32),
             "REQUEST_OUTPUT_LEN": values(request, "REQUEST_OUTPUT_LEN"),
-            "BAD_WORDS_IDS": self.words(values(request, "BAD_WORDS_DICT"), len(rows)),
-            "STOP_WORDS_IDS": self.words(values(request, "STOP_WORDS_DICT"), len(rows)),
+            "BAD_WORDS_IDS": self.words(request, "BAD_WORDS_DICT", len(rows)),
+            "STOP_WORDS_IDS": self.words(request, "STOP_WORDS_DICT", len(rows)),
             "EMBEDDING_BIAS": self.bias(values(request, "EMBEDDING_BIAS_WORDS"), weights, len(rows)),
         }
 
-    def words(self, given, count):
+    def words(self, request, name, count):
         """Two lines for each row: the ids of all its words, filled up with 0, and where each ends, with -1."""
+        given = values(request, name)
         if given is None:
             return np.zeros((count, 2, 0), np.int32)
-        found = [self.row_of_words(row) for row in given]
+        found = [self.row_of_words(name, row) for row in given]
         width = max(1, *(len(ids) for ids, _ in found))
         lines = [(ids + [0] * (width - len(ids)), ends + [-1] * (width - len(ends))) for ids, ends in found]
         return np.array(lines, np.int32)
 
-    def row_of_words(self, row):
+    def row_of_words(self, name, row):
         """Each word as it is at the beginning of a text and inside of it, behind a blank."""
-        found = {}
-        for word in (entry.decode() for entry in row if entry):
+        words, found = [entry.decode() for entry in row if entry], {}
+        if len(words) > MOST_WORDS:
+            raise ValueError(f"'{name}' has {len(words)} words, and takes {MOST_WORDS}")
+        for word in words:
             forms = (word, word if word[0].isspace() else f" {word}")
             tokens = [tuple(self.tokenizer.encode(form, add_special_tokens=False).ids) for form in forms]
             if not tokens[0]:
