@@ -13,8 +13,10 @@ from trireme.core.errors import InternalError, InvalidArgumentError
 
 log = logging.getLogger(__name__)
 
-RESERVED_FOLDERS = frozenset({"configs", "initial_state", "warmup"})
-"""Folders beside the versions that have a meaning of their own."""
+RESERVED_FOLDERS = frozenset({"__pycache__", "adapters", "configs", "initial_state", "warmup"})
+"""Folders beside the versions that have a meaning of their own; the first is there once a test beside them has run."""
+_ADAPTER = "*/adapter_config.json"
+"""In a folder of adapters, whatever a configuration calls it."""
 
 _HIGHEST_VERSION = (1 << 63) - 1
 
@@ -25,7 +27,7 @@ def versions_in(model_dir: Path) -> list[int]:
         folders = sorted(entry.name for entry in model_dir.iterdir() if entry.is_dir())
     except OSError as error:
         raise InternalError(f"failed to open directory {model_dir}: {error.strerror}") from None
-    return sorted(version for name in folders if (version := _version(name)) is not None)
+    return sorted(version for name in folders if (version := _version(model_dir, name)) is not None)
 
 
 def version_dirs(model_dir: Path) -> list[Path]:
@@ -52,13 +54,15 @@ def select_versions(message: ConfigMessage, available: Sequence[int]) -> list[in
     return chosen
 
 
-def _version(name: str) -> int | None:
+def _version(model_dir: Path, name: str) -> int | None:
     if name in RESERVED_FOLDERS:
         return None
     if re.fullmatch(r"0[0-9]+", name):
         log.warning("ignore version directory '%s' which contains leading zeros in its directory name", name)
         return None
     if not re.fullmatch(r"[0-9]{1,19}", name) or int(name) > _HIGHEST_VERSION:
+        if any((model_dir / name).glob(_ADAPTER)):
+            return None
         log.warning("ignore version directory '%s' which fails to convert to integral number", name)
         return None
     return int(name)

@@ -13,15 +13,24 @@ from trireme.core.errors import InternalError, InvalidArgumentError
 
 
 def test_only_plain_integers_are_versions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for name in ("10", "2", "0", "03", "hf_cache", "-1", "7x", "warmup", "configs", "initial_state", "9" * 30):
+    for name in ("10", "2", "0", "03", "hf_cache", "-1", "7x", "warmup", "__pycache__", "initial_state", "9" * 30):
         (tmp_path / name).mkdir()
     (tmp_path / "5").touch()
     with caplog.at_level(logging.WARNING):
         assert versions_in(tmp_path) == [0, 2, 10]
     assert "ignore version directory '03' which contains leading zeros in its directory name" in caplog.messages
     assert "ignore version directory 'hf_cache' which fails to convert to integral number" in caplog.messages
-    assert not any("warmup" in line or "configs" in line or "initial_state" in line for line in caplog.messages)
+    assert not any("warmup" in line or "__pycache__" in line or "initial_state" in line for line in caplog.messages)
     assert [path.name for path in version_dirs(tmp_path)] == ["0", "2", "10"]
+
+
+def test_folders_of_adapters_are_nothing_to_warn_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("1", "adapters", "loras/french", "others/french"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "loras" / "french" / "adapter_config.json").touch()
+    with caplog.at_level(logging.WARNING):
+        assert versions_in(tmp_path) == [1]
+    assert caplog.messages == ["ignore version directory 'others' which fails to convert to integral number"]
 
 
 def test_a_missing_model_folder_is_an_internal_error(tmp_path: Path) -> None:
