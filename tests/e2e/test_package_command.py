@@ -76,6 +76,18 @@ def test_a_package_holds_empty_folders_and_what_links_lead_to(tmp_path: Path) ->
         }
         assert archive.read("model_repository/inner/1/weights.txt") == b"weights"
     assert "is there already" in package(tmp_path, "-o", "model_artifact.zip").stderr
+    mistaken = subprocess.run(
+        [str(Path(sys.executable).with_name("trireme")), "package", "model_repository/inner", "-o", "inner.zip"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (mistaken.returncode, (tmp_path / "inner.zip").exists()) == (1, False)
+    assert mistaken.stderr == (
+        "trireme package: 'model_repository/inner' is a model, and not the folder around it. All models of that are "
+        "packed by\n  trireme package model_repository\nand one alone from a folder that has no other\n"
+    )
     missing = package(tmp_path, "-o", "nowhere/model_artifact.zip")
     assert (missing.returncode, "there is no folder nowhere for model_artifact.zip" in missing.stderr) == (1, True)
 

@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 
 from trireme.cli.endings import cleaning_up_behind_signals, parsed
+from trireme.cli.serving.repository_folder import mistaken_folder
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.flag_parser import FlagParser
 from trireme.config.options.server import ServerOptions
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parsed(_parser(), arguments)
     repository, target = Path(given.repository), Path(given.output)
     try:
+        _check_folder(repository)
         with cleaning_up_behind_signals():
             count = write_archive(repository, target, None if given.no_check else _check)
     except PackageError as error:
@@ -63,6 +65,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", default="model_artifact.zip", metavar="FILE", help="the zip file to write")
     parser.add_argument("--no-check", action="store_true", help="do not load the models from the package")
     return parser
+
+
+def _check_folder(repository: Path) -> None:
+    """Raises PackageError where it is one model, in place of the folder with the models' folders."""
+    if (mistaken := mistaken_folder(repository)) is not None:
+        raise PackageError(
+            f"{mistaken.text}. All models of that are packed by\n  trireme package {mistaken.repository}\n"
+            "and one alone from a folder that has no other"
+        )
 
 
 def _check(archive: Path) -> None:

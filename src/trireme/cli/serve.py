@@ -17,6 +17,7 @@ from trireme.cli import mpi
 from trireme.cli.command_line import ServerCommand, read_options
 from trireme.cli.curl.lines import curl_lines
 from trireme.cli.serving.failures import print_failures
+from trireme.cli.serving.repository_folder import mistaken_folder
 from trireme.config.model_config import ModelConfig
 from trireme.config.nearest import nearest
 from trireme.config.options.server import ServerOptions
@@ -174,10 +175,9 @@ def folder_problem(options: ServerOptions) -> str | None:
     for path in map(Path, options.model_repository):
         if not path.is_dir():
             return f"error: {_no_folder(path)}"
-        if (path / "config.pbtxt").is_file() or (path / "1").is_dir():
-            parent = os.path.relpath(path.absolute().parent)
-            return f"error: '{path}' is a model, and not the folder around it. Say\n  trireme serve {parent}"
         try:
+            if (mistaken := mistaken_folder(path)) is not None:
+                return f"error: {mistaken.text}. Say\n  trireme serve {mistaken.repository}"
             is_empty = not any(entry.is_dir() and not entry.name.startswith(".") for entry in path.iterdir())
         except OSError as error:
             return f"error: the folder '{path}' cannot be read: {error.strerror}"
