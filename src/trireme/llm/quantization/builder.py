@@ -108,20 +108,23 @@ def _check_divisible(spec: DecoderSpec, count: int) -> None:
 def _write_all(
     options: BuildOptions, spec: DecoderSpec, source_quantization: str, partial: Path, tell: Tell
 ) -> EngineDescription:
-    _copy_files(options.model, partial)
     tokenizer = _tokenizer(options)
-    calibration = None
+    calibration = measured = None
     if options.method in CALIBRATED:
         assert tokenizer is not None
         longest = min(_LONGEST_PIECE, spec.max_positions)
         calibration = read_text(options.calibration, tokenizer, longest, options.calibration_size)
         log.info("calibration with %d tokens of %s", calibration.tokens, calibration.name)
+    if tokenizer is not None and options.measures_perplexity:  # a text that cannot be used is told before the work
+        file, longest = options.perplexity_text or options.calibration, min(_LONGEST_PIECE, spec.max_positions - 1)
+        measured = read_text(file, tokenizer, longest, options.calibration_size)
+    _copy_files(options.model, partial)
     description = _write_weights(options, spec, partial, calibration, tell)
     if source_quantization:
         description = replace(description, quantization=source_quantization)
     write_description(partial, description)
-    if tokenizer is not None and options.measures_perplexity:
-        description = replace(description, perplexity=_measure(options, spec, tokenizer, partial, tell))
+    if measured is not None:
+        description = replace(description, perplexity=_measure(options, measured, partial, tell))
         write_description(partial, description)
     return description
 
@@ -211,10 +214,8 @@ def _in_type(weight: StoredWeight, dtype: str | None) -> StoredWeight:
     return to_stored(to_float32(weight), wanted)
 
 
-def _measure(options: BuildOptions, spec: DecoderSpec, tokenizer: Tokenizer, built: Path, tell: Tell) -> dict[str, Any]:
+def _measure(options: BuildOptions, text: TokenText, built: Path, tell: Tell) -> dict[str, Any]:
     """What the folder's description says about the change."""
-    longest = min(_LONGEST_PIECE, spec.max_positions - 1)
-    text = read_text(options.perplexity_text or options.calibration, tokenizer, longest, options.calibration_size)
     tell("measuring perplexity before", 0, 0)
     before = perplexity(options.model, text, options.device)
     tell("measuring perplexity after", 0, 0)

@@ -42,7 +42,10 @@ def read_text(file: Path | None, tokenizer: Tokenizer, longest: int, most: int |
         if most is not None and len(tokens) >= most * longest:
             break
     if len(tokens) < _FEWEST_TOKENS:
-        raise QuantizationError(f"{name} has {len(tokens)} tokens, too few to learn from; give a longer text")
+        raise QuantizationError(
+            f"{name} has {len(tokens)} tokens, too few to learn from or to measure with: give a longer text, of "
+            f"{_FEWEST_TOKENS} at least"
+        )
     pieces = [tuple(tokens[first : first + longest]) for first in range(0, len(tokens), longest)]
     if len(pieces) > 1 and len(pieces[-1]) < _FEWEST_TOKENS:
         pieces.pop()

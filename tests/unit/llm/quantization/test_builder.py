@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,16 @@ def test_numbers_that_are_none_are_told_with_the_matrix(llama: TinyModel, tmp_pa
     for method in methods:
         with pytest.raises(QuantizationError, match=r"'layers.1.down.weight' cannot be quantized: .* is damaged"):
             built(folder, tmp_path / "engine", method)
+
+
+def test_a_text_that_nothing_can_be_measured_with_is_told_before_the_work(llama: TinyModel, tmp_path: Path) -> None:
+    empty, told = tmp_path / "empty.txt", []
+    empty.touch()
+    options = BuildOptions(llama.folder, tmp_path / "engine", "int8", device="cpu", perplexity_text=empty)
+    with pytest.raises(QuantizationError, match=r"empty.txt has 0 tokens, too few .*: give a longer text, of 32"):
+        build(options, lambda *what: told.append(what))
+    assert (told, list(tmp_path.iterdir())) == ([], [empty])
+    build(replace(options, measures_perplexity=False), quiet)
 
 
 def test_a_method_with_calibration_needs_a_tokenizer_and_a_text(
