@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from running_server import RunningServer
+from waiting import until
 
 TRIREME = str(Path(sys.executable).with_name("trireme"))
 MODELS = Path(__file__).parents[1] / "contract/openai_api/repository"
@@ -72,6 +73,30 @@ def test_its_own_server_ends_with_it_however_it_is_told_to(number: signal.Signal
         running.send_signal(number)
         assert running.wait(60) == 128 + number
     assert not Path(f"/proc/{server}").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a child of its parent's end")
+@pytest.mark.usefixtures("fresh_interpreters")
+def test_its_own_server_ends_where_it_is_killed(tmp_path: Path) -> None:
+    shutil.copytree(MODELS / "talker", tmp_path / "talker")
+    command = [TRIREME, "chat", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write(b"one\n")
+        running.stdin.flush()
+        assert running.stdout.readline() == b"one0 \n"
+        (server,) = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        running.kill()
+    until(lambda: has_ended(server), 60)
+
+
+def has_ended(process: str) -> bool:
+    """Also where nobody has asked how yet."""
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return True
 
 
 def test_conversation_goes_on_until_it_is_reset(server: RunningServer) -> None:

@@ -16,13 +16,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trireme.tools.parent_process import variables_for_child
+
 LOOPBACK = "127.0.0.1"
 SERVICES = ("http", "grpc", "metrics")
 _LOOK_S = 0.05
 _ANSWER_S = 10.0
 _STOP_S = 30.0
 _TOLD_LINES = 15
-_OWN_PROGRAM = (sys.executable, "-c", "import sys; from trireme.cli.tritonserver import main; sys.exit(main())")
+_OWN_CODE = """import sys
+from trireme.tools.parent_process import end_with_parent
+end_with_parent()
+from trireme.cli.tritonserver import main
+sys.exit(main())"""
+_OWN_PROGRAM = (sys.executable, "-c", _OWN_CODE)
 
 
 class ChildServerError(Exception):
@@ -41,7 +48,8 @@ class ServerProgram:
 
 
 class ChildServer:
-    """To be used with `with`, which ends the server and removes the folder."""
+    """To be used with `with`, which ends the server and removes the folder. Where this process is killed, our own
+    program ends as well (on Linux)."""
 
     def __init__(self, prefix: str, program: ServerProgram | None = None) -> None:
         """`prefix` is that of the scratch folder's name."""
@@ -113,7 +121,7 @@ class ChildServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self._program.environment},
+                env={**os.environ, **variables_for_child(), **self._program.environment},
                 start_new_session=has_own_session,
             )
 
