@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import re
 from typing import Any
 
@@ -16,6 +17,11 @@ _BRACKET = re.compile(r"[()\[\]{}'\"]")
 _IN_QUOTES = {quote: re.compile(rf"[\\{quote}]") for quote in _QUOTES}
 _MAYBE = re.compile(r"\[\s*([A-Za-z_][\w.]*)?$")
 _BEGUN = re.compile(r"\s*[\[,]?\s*([A-Za-z_][\w.]*)?(\()?")
+_ARGUMENT = re.compile(
+    r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|(?P<before>[(,]\s*)(?P<name>[\w.$@-]+)(?=\s*=(?!=))""", re.DOTALL
+)
+"""The name of an argument, or a text, in which there is none."""
+_STAND_IN = "argument_called_otherwise_"
 _NAMES = {"true": True, "false": False, "null": None, "None": None, "True": True, "False": False}
 
 
@@ -104,14 +110,30 @@ class _CallScan:
 
 def _read_call(text: str) -> tuple[str, str] | None:
     """A name, and arguments as JSON; None where the text is something else."""
+    text, names = _with_pythons_names(text.strip())
     try:
-        call = ast.parse(text.strip(), mode="eval").body
+        call = ast.parse(text, mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(entry.arg is None for entry in call.keywords):
             return None
-        arguments = {str(entry.arg): _value(entry.value) for entry in call.keywords}
+        arguments = {names.get(str(entry.arg), str(entry.arg)): _value(entry.value) for entry in call.keywords}
         return ast.unparse(call.func), json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
+
+
+def _with_pythons_names(text: str) -> tuple[str, dict[str, str]]:
+    """A call whose arguments have names that Python takes, and what those that it does not take were: `from`, `x-y`."""
+    names: dict[str, str] = {}
+
+    def renamed(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name is None or (name.isidentifier() and not keyword.iskeyword(name)):
+            return found[0]
+        stand_in = f"{_STAND_IN}{len(names)}"
+        names[stand_in] = name
+        return f"{found['before']}{stand_in}"
+
+    return _ARGUMENT.sub(renamed, text), names
 
 
 def _value(node: ast.expr) -> Any:

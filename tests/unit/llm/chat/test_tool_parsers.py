@@ -107,6 +107,11 @@ CASES: dict[str, tuple[type[ToolParser], str, list[Event]]] = {
             *call(2, "time", "{}"),
         ],
     ),
+    "pythonic, names that Python has for itself": (
+        PythonicParser,
+        """[time(from="a, if=1", class = 2, x-y=[3], $top=4, in_=(5,))]""",
+        call(0, "time", '{"from": "a, if=1", "class": 2, "x-y": [3], "$top": 4, "in_": [5]}'),
+    ),
     "pythonic behind its tag": (PythonicParser, "<|python_start|>[time()]<|python_end|>", call(0, "time", "{}")),
     "pythonic, a list": (PythonicParser, "[1] is a note, [see(here)]", [Content("[1] is a note, [see(here)]")]),
     "pythonic, code in an argument": (PythonicParser, "[time(zone=open(1))]", [Content("[time(zone=open(1))]")]),
