@@ -160,7 +160,7 @@ class Sequence:
         if self.grammar is None or self.error:
             return
         try:
-            self.grammar.allowed_mask(vocab_size)
+            self.grammar.allowed(vocab_size)
         except Exception as error:
             self.fail("its grammar could not be followed", error)
 

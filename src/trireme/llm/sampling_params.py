@@ -35,9 +35,9 @@ class LongPromptError(SamplingError):
 class GrammarState(Protocol):
     """How far one sequence has come in a grammar; called by the thread that runs steps alone."""
 
-    def allowed_mask(self, vocab_size: int) -> Any:
-        """Which tokens may come next, as an array of booleans, which is not modified; the end where it may come. Asked
-        again before the next token it takes no time."""
+    def allowed(self, vocab_size: int) -> Any:
+        """Which tokens may come next, as an array of `token_bits`, which is not modified; the end where it may come.
+        Asked again before the next token it takes no time."""
 
     def advance(self, token: int) -> None:
         """The sequence has one more token."""

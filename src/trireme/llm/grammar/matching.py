@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from trireme.llm.grammar.token_bits import TokenBits, every_token, fitted, with_token, without
 from trireme.llm.sampling_params import Grammar, GrammarState
-
-Mask = npt.NDArray[np.bool_]
 
 _TOKEN_S: Final = 0.02
 _OWN_S: Final = 0.25
@@ -62,7 +60,7 @@ class CompiledGrammar:
         self.option = option
         self._spare = spare
         self._clock = clock
-        self._first: Mask | None = None
+        self._first: TokenBits | None = None
         self._left_s = _OWN_S
         self._taken_s = 0.0
         self._count = 0
@@ -75,13 +73,12 @@ class CompiledGrammar:
         """The state of a sequence without tokens."""
         return MatcherState(self._matcher.deep_copy(), self)
 
-    def mask_of(self, matcher: Any, is_first: bool) -> Mask:
+    def mask_of(self, matcher: Any, is_first: bool) -> TokenBits:
         """Which tokens may come next; those that may come first are found out once."""
         if is_first and self._first is not None:
             return self._first
         with self.timed():
-            bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
-            found: Mask = np.unpackbits(bits, bitorder="little").view(np.bool_)
+            found = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         if is_first and not matcher.is_error():
             self._first = found
         return found
@@ -118,18 +115,15 @@ class MatcherState:
     def __init__(self, matcher: Any, grammar: CompiledGrammar) -> None:
         self._matcher = matcher
         self._grammar = grammar
-        self._mask: Mask | None = None
+        self._mask: TokenBits | None = None
         self._is_new = True
 
-    def allowed_mask(self, vocab_size: int) -> Mask:
+    def allowed(self, vocab_size: int) -> TokenBits:
         if self._grammar.refusal:  # the token to come ends the sequence, whichever it is
-            return np.ones(vocab_size, np.bool_)
+            return every_token(vocab_size)
         if self._mask is None:
             self._mask = self._grammar.mask_of(self._matcher, self._is_new)
-        found = self._mask
-        if found.size >= vocab_size:
-            return found[:vocab_size]
-        return np.concatenate([found, np.zeros(vocab_size - found.size, np.bool_)])
+        return fitted(self._mask, vocab_size)
 
     @property
     def cost_s(self) -> float:
@@ -188,16 +182,13 @@ class ReasoningState:
         self._is_reasoning = opening is None
         self._written = b""
 
-    def allowed_mask(self, vocab_size: int) -> Mask:
+    def allowed(self, vocab_size: int) -> TokenBits:
         if self._is_reasoning:
-            free = np.ones(vocab_size, np.bool_)
-            free[[end for end in self._end_ids if end < vocab_size]] = False
-            return free
-        mask: Mask = self._inner.allowed_mask(vocab_size)
+            return without(every_token(vocab_size), self._end_ids)
+        found: TokenBits = self._inner.allowed(vocab_size)
         if self._opening is not None and self._opening < vocab_size:
-            mask = mask.copy()
-            mask[self._opening] = True
-        return mask
+            return with_token(found, self._opening)
+        return found
 
     def advance(self, token: int) -> None:
         if self._is_reasoning:

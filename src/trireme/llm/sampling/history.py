@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trireme.llm.grammar.token_bits import TokenBits
 from trireme.llm.request import Sequence as TokenSequence
 from trireme.llm.sampling.numpy_sampler import allowed_tokens, forbidden_tokens
 from trireme.llm.sampling.token_history import history_of
@@ -37,14 +38,14 @@ class Edits:
         self.decrease = Amounts()
         self.increase = Amounts()
         self.forbidden = Amounts()
-        self.masked_rows: list[int] = []
-        self.masks: list[npt.NDArray[np.bool_]] = []
-        """Of those rows: which tokens are allowed."""
+        self.bounded_rows: list[int] = []
+        self.allowed: list[TokenBits] = []
+        """Of those rows: the only tokens that may come."""
 
     @property
     def forbids(self) -> bool:
         """Whether tokens of any row are forbidden."""
-        return bool(self.forbidden.places or self.masks)
+        return bool(self.forbidden.places or self.allowed)
 
     def add(self, row: int, sequence: TokenSequence) -> None:
         """What the sequence's parameters and its tokens so far mean for its row."""
@@ -58,7 +59,7 @@ class Edits:
             history = history_of(sequence)
             self.increase.add(first, history.bias_ids, history.bias_amounts)
         if sequence.grammar is not None:
-            self.masks.append(allowed_tokens(sequence.grammar, sequence, self._vocab_size))
-            self.masked_rows.append(row)
+            self.allowed.append(allowed_tokens(sequence.grammar, sequence, self._vocab_size))
+            self.bounded_rows.append(row)
         elif banned := set(forbidden_tokens(sequence)):
             self.forbidden.add(first, sorted(banned), -np.inf)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from trireme.llm.grammar.token_bits import TokenBits, as_mask, without
 from trireme.llm.request import Sequence as TokenSequence
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.noise import gumbel, row_key
@@ -107,15 +108,15 @@ def adjusted(row: Logits, sequence: TokenSequence) -> Logits:
     if sequence.grammar is None:
         logits[forbidden_tokens(sequence)] = -np.inf
     else:
-        logits[~allowed_tokens(sequence.grammar, sequence, logits.size)] = -np.inf
+        logits[~as_mask(allowed_tokens(sequence.grammar, sequence, logits.size), logits.size)] = -np.inf
     return logits
 
 
-def allowed_tokens(grammar: GrammarState, sequence: TokenSequence, vocab_size: int) -> npt.NDArray[np.bool_]:
+def allowed_tokens(grammar: GrammarState, sequence: TokenSequence, vocab_size: int) -> TokenBits:
     """What the sequence's grammar leaves, without what is forbidden otherwise, unless that is all of it."""
-    allowed: npt.NDArray[np.bool_] = grammar.allowed_mask(vocab_size)
-    left = allowed.copy()
-    left[forbidden_tokens(sequence)] = False
+    allowed: TokenBits = grammar.allowed(vocab_size)
+    forbidden = forbidden_tokens(sequence)
+    left = without(allowed, forbidden) if forbidden else allowed
     return left if left.any() else allowed
 
 

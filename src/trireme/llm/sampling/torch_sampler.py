@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from trireme.llm.grammar.token_bits import TokenBits, as_mask
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import Sequence, TokenLogprobs
 from trireme.llm.sampling.history import Amounts, Edits
@@ -62,6 +63,7 @@ class TorchSampler:
         self._vocab_size = spec.vocab_size
         self._device = device
         self._steps = token_steps(spec.vocab_size, device)
+        self._places_of_bits = torch.tensor([1 << place for place in range(8)], dtype=torch.uint8, device=device)
 
     def choose(
         self, logits: torch.Tensor, rows: Items[int], sequences: Items[Sequence], positions: Items[int]
@@ -136,8 +138,22 @@ class TorchSampler:
             flat.index_add_(0, *self._sent(edits.increase))
         if edits.forbidden.places:
             flat.index_fill_(0, self._sent(edits.forbidden)[0], -math.inf)
-        for row, mask in zip(edits.masked_rows, edits.masks, strict=True):
-            values[row].masked_fill_(self.send(~mask), -math.inf)
+        at_once = self._rows_at_once()
+        for first in range(0, len(edits.bounded_rows), at_once):
+            self._bound(values, edits.bounded_rows[first : first + at_once], edits.allowed[first : first + at_once])
+
+    def _bound(self, values: torch.Tensor, rows: list[int], allowed: list[TokenBits]) -> None:
+        """Forbids whatever is not allowed in those rows."""
+        if self._device.type == "cpu":
+            for row, one in zip(rows, allowed, strict=True):
+                values[row].masked_fill_(torch.from_numpy(~as_mask(one, self._vocab_size)), -math.inf)
+            return
+        bits, places = self.send(np.stack(allowed)), self.send(np.array(rows, np.int64))
+        values.index_copy_(0, places, values.index_select(0, places).masked_fill_(self._left_out(bits), -math.inf))
+
+    def _left_out(self, bits: torch.Tensor) -> torch.Tensor:
+        """Takes sets of tokens apart on the device: for each row, which tokens are not in its set."""
+        return (bits.unsqueeze(-1) & self._places_of_bits == 0).flatten(1)[:, : self._vocab_size]
 
     def _sent(self, amounts: Amounts) -> tuple[torch.Tensor, torch.Tensor]:
         return self.send(np.concatenate(amounts.places)), self.send(np.concatenate(amounts.numbers))

@@ -14,6 +14,7 @@ import pytest
 from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar import compiler
 from trireme.llm.grammar.compiler import MAX_CHOICES, GrammarCompiler, NewGrammarError
+from trireme.llm.grammar.token_bits import as_mask
 from trireme.llm.grammar.trial import TrialError
 from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.grammar.vocabulary import read_vocabulary
@@ -207,14 +208,14 @@ def test_as_many_texts_as_are_taken_can_be_followed_to_their_ends(scribe: Engine
     state = scribe.grammars.choice(texts).start()
     encoded = scribe.tokenizer.encode(texts[-3], add_special=False)
     for token in encoded:
-        assert state.allowed_mask(4096)[token], state.error
+        assert as_mask(state.allowed(4096), 4096)[token], state.error
         state.advance(token)
         assert not state.error
     assert state.is_finished
     ends = scribe.grammars.choice(texts).start()
     for token in scribe.tokenizer.encode("0", add_special=False):
         ends.advance(token)
-    assert any(ends.allowed_mask(4096)[end] for end in scribe.end_ids)  # here one text ends, and others go on
+    assert any(as_mask(ends.allowed(4096), 4096)[end] for end in scribe.end_ids)  # here one text ends, and others go on
     assert not ends.is_finished
 
 
@@ -228,7 +229,7 @@ def test_a_vocabulary_without_an_end_can_be_used(scribe: Engine) -> None:
     with closing(GrammarCompiler(scribe.tokenizer, ())) as grammars:
         state = grammars.regex("ab?").start()
     state.advance(scribe.tokenizer.encode("a", add_special=False)[0])
-    assert [scribe.tokenizer.token_text(token) for token in state.allowed_mask(4096).nonzero()[0]] == ["b"]
+    assert [scribe.tokenizer.token_text(token) for token in as_mask(state.allowed(4096), 4096).nonzero()[0]] == ["b"]
 
 
 def test_the_reason_comes_without_lines_of_the_grammar(scribe: Engine) -> None:

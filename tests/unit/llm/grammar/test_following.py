@@ -12,6 +12,7 @@ import pytest
 
 from trireme.llm import Completion, Engine, EngineOptions, FinishReason, SamplingError, SamplingParams
 from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
+from trireme.llm.grammar.token_bits import as_mask
 from trireme.llm.text_engine import GenerationError
 
 SCHEMA: dict[str, Any] = {
@@ -120,7 +121,7 @@ def test_the_end_comes_where_the_grammar_may_stop_and_nowhere_else(start_random:
     state = engine.grammars.regex("ab+c?").start()
     may_end = []
     for token in [token for char in "abbc" for token in engine.tokenizer.encode(char, add_special=False)]:
-        may_end.append([bool(state.allowed_mask(size)[end]) for end in ends])
+        may_end.append([bool(as_mask(state.allowed(size), size)[end]) for end in ends])
         state.advance(token)
     assert may_end == [[False], [False], [True], [True]]
     assert state.is_finished
@@ -129,7 +130,8 @@ def test_the_end_comes_where_the_grammar_may_stop_and_nowhere_else(start_random:
 
 def test_tokens_that_no_text_has_never_come(start_random: Callable[..., Engine]) -> None:
     engine = start_random()
-    size, mask = engine.core.spec.vocab_size, engine.grammars.regex(r"(.|\n)+").start().allowed_mask(10_000)
+    size, state = engine.core.spec.vocab_size, engine.grammars.regex(r"(.|\n)+").start()
+    mask = as_mask(state.allowed(10_000), 10_000)
     assert mask.size == 10_000
     assert not mask[list(engine.tokenizer.special_ids)].any()
     assert not mask[engine.tokenizer.vocab_size :].any()
@@ -171,7 +173,7 @@ def test_what_sequences_take_counts_for_all_that_follow_the_same(start_random: C
     ended.advance(min(engine.end_ids))
     clock.step_s = 0.1
     for state in states:  # one step
-        state.allowed_mask(1)
+        state.allowed(1)
     assert clock.now_s == pytest.approx(2 * 2.3)  # the clock is looked at before and after
     assert slow.refusal == "'guided_regex' cannot be followed: it takes too long, 2.3 s for 62 tokens"
     for state in states:
@@ -189,7 +191,7 @@ def test_one_that_is_quick_enough_may_go_on_for_ever(start_random: Callable[...,
     clock.step_s = 0.009
     state = quick.start()
     for _ in range(1000):
-        state.allowed_mask(1)
+        state.allowed(1)
         state.advance(token)
     assert state.error == ""
 

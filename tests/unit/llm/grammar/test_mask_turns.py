@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
 from trireme.llm import Engine, SamplingParams
 from trireme.llm.grammar import mask_turns
 from trireme.llm.grammar.mask_turns import MaskTurns
 from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
+from trireme.llm.grammar.token_bits import TokenBits, every_token
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
 
@@ -36,11 +35,11 @@ class Slow:
     def __init__(self, clock: SteppingClock, takes_s: float, cost_s: float = 0.02) -> None:
         self._clock, self._takes_s, self.cost_s = clock, takes_s, cost_s
 
-    def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
+    def allowed(self, vocab_size: int) -> TokenBits:
         if self._takes_s < 0:
             raise ZeroDivisionError("no mask today")
         self._clock.now_s += self._takes_s
-        return np.ones(vocab_size, np.bool_)
+        return every_token(vocab_size)
 
     def advance(self, token: int) -> None:
         pass
@@ -78,13 +77,13 @@ def test_what_a_grammar_costs_rises_at_once_and_falls_with_every_token(start_ran
     state = compiled.start()
     assert state.cost_s == 0.0
     clock.step_s = 0.02
-    state.allowed_mask(1)
+    state.allowed(1)
     assert state.cost_s == pytest.approx(0.02)
     clock.step_s = 0.0
     costs = []
     for _ in range(20):
         state.advance(token)
-        state.allowed_mask(1)
+        state.allowed(1)
         costs.append(state.cost_s)
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < 0.001

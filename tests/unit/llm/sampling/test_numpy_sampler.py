@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from trireme.llm.grammar.token_bits import TokenBits
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
 from trireme.llm.sampling.numpy_sampler import Choice, adjusted, choose, describe, kept_tokens, log_softmax
@@ -152,8 +153,8 @@ class HighTokens:
     def start(self) -> HighTokens:
         return self
 
-    def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
-        return np.arange(vocab_size) >= 4
+    def allowed(self, vocab_size: int) -> TokenBits:
+        return np.packbits(np.arange(vocab_size) >= 4, bitorder="little")
 
 
 def test_logits_are_left_as_they_were() -> None:

@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
+from trireme.llm.grammar.token_bits import TokenBits, as_mask
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
@@ -27,8 +27,8 @@ class EvenTokens:
     def start(self) -> EvenTokens:
         return self
 
-    def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
-        return np.arange(vocab_size) % 2 == 0
+    def allowed(self, vocab_size: int) -> TokenBits:
+        return np.packbits(np.arange(vocab_size) % 2 == 0, bitorder="little")
 
 
 def sampler(vocab: int) -> TorchSampler:
@@ -170,3 +170,11 @@ def test_nothing_waits_for_the_device(limits: dict[str, Any]) -> None:
         one.choose(logits, range(30), sequences, range(30))
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("vocab", [1, 8, 23, 1000])
+def test_sets_of_tokens_are_taken_apart_on_a_device_as_on_the_host(vocab: int) -> None:
+    chance = np.random.default_rng(vocab)
+    sets = [np.packbits(chance.random(vocab) < 0.3, bitorder="little") for _ in range(5)]
+    found = sampler(vocab)._left_out(torch.from_numpy(np.stack(sets)).to(DEVICE)).cpu().numpy()
+    assert np.array_equal(found, [~as_mask(one, vocab) for one in sets])
