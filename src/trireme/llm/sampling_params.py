@@ -48,7 +48,7 @@ class GrammarState(Protocol):
 
     @property
     def cost_s(self) -> float:
-        """What its next mask may take of the thread's time, by the last ones."""
+        """What its next mask may take of the thread's time, by the last ones; nothing where that is made."""
 
     @property
     def error(self) -> str:

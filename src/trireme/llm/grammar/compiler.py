@@ -148,7 +148,8 @@ class GrammarCompiler:
             if found is not None:
                 self._kept.move_to_end(key)
             reason, until = self._refused.get(_digest(key), ("", -math.inf)) if found is None else ("", -math.inf)
-        if found is not None and found.refusal:
+        if found is not None and found.refusal:  # another one may fare better later
+            self._refuse(key, found.refusal, self._clock() + _COSTLY_S)
             raise SamplingError(found.refusal)
         if self._clock() < until:
             raise SamplingError(reason)
@@ -207,7 +208,7 @@ class GrammarCompiler:
             until = self._clock() + _COSTLY_S if error.has_ended_trial else until
         if reason:
             told = f"'{option}' cannot be compiled: {_short(reason)}"
-            self._keep(self._refused, _digest(key), (told, until), _MAX_REFUSED)
+            self._refuse(key, told, until)
             raise SamplingError(told)
         grammar = CompiledGrammar(matcher, option, self._spare, size_bytes=size_bytes)
         with self._lock:
@@ -226,6 +227,12 @@ class GrammarCompiler:
                 f"the grammars of requests under way take {taken_bytes >> 20} MiB, and this one {size_bytes >> 20}; at "
                 f"most {_MAX_ALL_BYTES >> 20} MiB are taken: try again later"
             )
+
+    def _refuse(self, key: _Key, reason: str, until: float) -> None:
+        """From now on, without a trial."""
+        with self._lock:
+            self._kept.pop(key, None)
+        self._keep(self._refused, _digest(key), (reason, until), _MAX_REFUSED)
 
     def _keep(self, kept: OrderedDict[K, V], key: K, value: V, most: int) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Whose mask is made for the next step, where those of slow grammars would take long."""
+"""Whose mask is made for the next step, where all of them would take long."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from trireme.llm.grammar.matching import QUICK_S
 from trireme.llm.request import Sequence
 
-_QUICK_S: Final = 0.002
 _STEP_S: Final = 0.05
-"""Masks that take longer than the one may take the other together in each step: everybody's tokens wait for them."""
+"""What masks of slow grammars may take in each step, and those of quick ones as much: everybody waits for them."""
 
 
 class MaskTurns:
-    """Makes masks of slow grammars before a step is planned; whose mask is not made is left out of the step.
+    """Leaves sequences out of a step in which the masks of others take their time.
 
-    Those of quick ones are made within the step, while the device computes.
+    Those of slow grammars are made before the step is planned, one after the other. Those of quick ones are made within
+    it, while the device computes.
     """
 
     def __init__(self, vocab_size: int, clock: Callable[[], float] = time.thread_time) -> None:
@@ -25,21 +26,22 @@ class MaskTurns:
         self._clock = clock
 
     def prepare(self, running: Iterable[Sequence]) -> None:
-        """For those that have no token under way, who has waited longest for one first. At least one of them is in the
-        next step."""
-        slow = []
+        """For those that have no token under way, in the order of their priorities, and who has waited longest for one
+        first. At least one of them is in the next step."""
+        bound: list[tuple[int, float, int, Sequence, float]] = []
         for sequence in running:
             if sequence.grammar is not None and not sequence.pending:
-                sequence.awaits_mask = sequence.grammar.cost_s > _QUICK_S
+                cost_s = sequence.grammar.cost_s
+                sequence.awaits_mask = cost_s > 0
                 if sequence.awaits_mask:
-                    slow.append(sequence)
-        left_s = _STEP_S
-        for sequence in sorted(slow, key=lambda one: one.last_token):
-            if left_s <= 0:
-                return
-            sequence.awaits_mask = False
-            began_s = self._clock()
-            sequence.make_mask(self._vocab_size)
-            taken_s = self._clock() - began_s
-            if taken_s > _QUICK_S:
-                left_s -= taken_s
+                    bound.append((sequence.priority, sequence.last_token, len(bound), sequence, cost_s))
+        left_s = quick_left_s = _STEP_S
+        for *_, sequence, cost_s in sorted(bound):
+            if cost_s <= QUICK_S:
+                sequence.awaits_mask = quick_left_s <= 0
+                quick_left_s -= cost_s
+            elif left_s > 0:
+                sequence.awaits_mask = False
+                began_s = self._clock()
+                sequence.make_mask(self._vocab_size)
+                left_s -= self._clock() - began_s

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +11,8 @@ import numpy as np
 from trireme.llm.grammar.token_bits import TokenBits, every_token, fitted, with_token, without
 from trireme.llm.sampling_params import Grammar, GrammarState
 
+QUICK_S: Final = 0.002
+"""Masks that take longer are those of slow grammars."""
 _TOKEN_S: Final = 0.02
 _OWN_S: Final = 0.25
 """What a grammar may take of the thread that runs everybody's steps: so much for each token, and that beyond it.
@@ -36,10 +37,9 @@ class SpareTime:
         now_s = self._clock()
         self._left_s = min(self._left_s + _SPARE_SHARE * (now_s - self._seen_s), _SPARE_S)
         self._seen_s = now_s
-        if self._left_s < 0:
-            return False
-        self._left_s -= seconds
-        return self._left_s >= 0
+        is_enough = seconds <= self._left_s
+        self._left_s = max(self._left_s - seconds, 0.0)
+        return is_enough
 
 
 class CompiledGrammar:
@@ -76,31 +76,36 @@ class CompiledGrammar:
     def mask_of(self, matcher: Any, is_first: bool) -> TokenBits:
         """Which tokens may come next; those that may come first are found out once."""
         if is_first and self._first is not None:
+            self.note_mask()
             return self._first
-        with self.timed():
-            found = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        began_s = self._clock()
+        found = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        taken_s = self._clock() - began_s
+        self.cost_s = max(taken_s, _FADING * self.cost_s)
+        self.note_mask(taken_s)
         if is_first and not matcher.is_error():
             self._first = found
         return found
 
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Around what its sequences do in the thread that runs steps."""
-        began_s = self._clock()
-        try:
-            yield
-        finally:
-            self._take(self._clock() - began_s)
+    @property
+    def has_first(self) -> bool:
+        """Whether it is known which tokens may come first."""
+        return self._first is not None
 
-    def note_token(self) -> None:
+    def note_mask(self, taken_s: float = 0.0) -> None:
+        """A sequence has its next mask, for which that was taken: with it comes what a token may take."""
+        self._take(taken_s, _TOKEN_S)
+
+    def advance(self, matcher: Any, token: int) -> None:
         """A sequence has one more token."""
+        began_s = self._clock()
+        matcher.consume_token(token)
         self._count += 1
-        self._left_s = min(self._left_s + _TOKEN_S, _OWN_S)
+        self._take(self._clock() - began_s)
 
-    def _take(self, seconds: float) -> None:
-        self.cost_s = max(seconds, _FADING * self.cost_s)
+    def _take(self, seconds: float, more_s: float = 0.0) -> None:
         self._taken_s += seconds
-        self._left_s -= seconds
+        self._left_s = min(self._left_s + more_s - seconds, _OWN_S)
         if self._left_s >= 0 or self.refusal:
             return
         if not self._spare.take(-self._left_s):
@@ -113,39 +118,38 @@ class MatcherState:
     """Of one sequence; called by the thread that runs steps alone."""
 
     def __init__(self, matcher: Any, grammar: CompiledGrammar) -> None:
-        self._matcher = matcher
-        self._grammar = grammar
+        self.matcher = matcher
+        self.grammar = grammar
         self._mask: TokenBits | None = None
         self._is_new = True
 
     def allowed(self, vocab_size: int) -> TokenBits:
-        if self._grammar.refusal:  # the token to come ends the sequence, whichever it is
+        if self.grammar.refusal:  # the token to come ends the sequence, whichever it is
             return every_token(vocab_size)
         if self._mask is None:
-            self._mask = self._grammar.mask_of(self._matcher, self._is_new)
+            self._mask = self.grammar.mask_of(self.matcher, self._is_new)
         return fitted(self._mask, vocab_size)
 
     @property
     def cost_s(self) -> float:
-        return self._grammar.cost_s
+        has_mask = self._mask is not None or (self._is_new and self.grammar.has_first)
+        return 0.0 if has_mask or self.grammar.refusal or self.matcher.is_stopped() else self.grammar.cost_s
 
     def advance(self, token: int) -> None:
         self._mask, self._is_new = None, False
-        if self._grammar.refusal or self._matcher.is_stopped():
+        if self.grammar.refusal or self.matcher.is_stopped():
             return
-        with self._grammar.timed():
-            self._matcher.consume_token(token)
-        self._grammar.note_token()
+        self.grammar.advance(self.matcher, token)
 
     @property
     def is_finished(self) -> bool:
-        return bool(self._matcher.is_stopped())
+        return bool(self.matcher.is_stopped())
 
     @property
     def error(self) -> str:
-        if self._matcher.is_error():
-            return f"'{self._grammar.option}' cannot be followed: {str(self._matcher.get_error()).splitlines()[0]}"
-        return "" if self.is_finished else self._grammar.refusal
+        if self.matcher.is_error():
+            return f"'{self.grammar.option}' cannot be followed: {str(self.matcher.get_error()).splitlines()[0]}"
+        return "" if self.is_finished else self.grammar.refusal
 
 
 class AfterReasoning:
