@@ -125,6 +125,23 @@ def test_an_option_that_the_model_does_not_declare_is_refused(inflight: RunningS
     assert (status, b"'num_return_sequences' came as a parameter" in body) == (400, True), body
     status, _, body = inflight.ask("POST", f"/v2/models/{model}/generate", fields(return_context_logits=True))
     assert (status, b"'return_context_logits' cannot be followed: no logits" in body) == (400, True), body
+    for name in ("beam_search_diversity_rate", "top_p_decay"):
+        status, _, body = inflight.ask("POST", f"/v2/models/{model}/generate", fields(**{name: 0.5}))
+        assert (status, f"'{name}' came as a parameter".encode() in body) == (400, True), body
+
+
+@MODELS
+def test_an_option_that_changes_nothing_here_is_let_be(inflight: RunningServer, model: str) -> None:
+    text = whole_text(inflight, model)
+    whole = {"beam_search_diversity_rate": 0.0, "top_p_decay": 1.0}  # what they are where nobody sets them
+    assert whole_text(inflight, model, score_threshold=0.5, far=1e300, many=2**70, **whole) == text
+
+
+def test_a_completion_of_openais_api_may_have_options_that_no_model_here_knows(inflight: RunningServer) -> None:
+    body = {"model": "tensorrt_llm_bls", "prompt": PROMPT, "max_tokens": 4, "min_p": 0.1}
+    status, _, answer = inflight.ask("POST", "/v1/completions", body)
+    assert status == 200, answer
+    assert len(json.loads(answer)["choices"][0]["text"].split()) == 4
 
 
 def test_a_bias_is_as_wide_as_the_vocabulary(inflight: RunningServer) -> None:

@@ -122,9 +122,10 @@ class TritonPythonModel:
 
     def responses(self, request, inputs):
         """The outputs of every response of the language model that has any."""
-        number = self.running[request] = str(secrets.randbits(48) + 1)
-        call = made(self.model_name, inputs, LLM_OUTPUTS, number, json.loads(request.parameters()))
+        number = str(secrets.randbits(48) + 1)
+        call = made(self.model_name, inputs, LLM_OUTPUTS, number, sendable(json.loads(request.parameters())))
         try:
+            self.running[request] = number
             responses = call.exec(decoupled=True) if self.is_decoupled else [call.exec()]
             yield from filter(None, map(outputs_of, responses))
         finally:
@@ -198,6 +199,18 @@ def made(model, inputs, outputs, request_id="", parameters=None):
         request_id=request_id,
         parameters=parameters or {},
     )
+
+
+def sendable(parameters):
+    """Floats, which a call between models does not take, go on as the integer that they equal, or as text: a model that
+    knows the name refuses both alike."""
+    return {name: unfloated(value) for name, value in parameters.items()}
+
+
+def unfloated(value):
+    if not isinstance(value, float):
+        return value
+    return int(value) if value.is_integer() and abs(value) < 2**63 else str(value)
 
 
 def outputs_of(answer):
