@@ -6,6 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from trireme.config.autofill import HUGGING_FACE_CONFIG, MODEL_FORMATS
+
+_MODEL_FILES = {known.filename for known in MODEL_FORMATS} - {HUGGING_FACE_CONFIG}
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
@@ -22,7 +25,7 @@ class MistakenFolder:
 def mistaken_folder(path: Path) -> MistakenFolder | None:
     """What is wrong with a folder that is to be a repository; None where it may be one."""
     folder = path.absolute()
-    if _is_version_name(folder) and (folder.parent / "config.pbtxt").is_file():
+    if _is_version(folder):
         text = f"'{path}' is a version of the model '{folder.parent.name}', and not the folder around the models"
         return MistakenFolder(text, os.path.relpath(folder.parents[1]))
     if not _is_model(folder):
@@ -30,12 +33,28 @@ def mistaken_folder(path: Path) -> MistakenFolder | None:
     return MistakenFolder(f"'{path}' is a model, and not the folder around it", os.path.relpath(folder.parent))
 
 
+def _is_version(folder: Path) -> bool:
+    """A folder with a number for its name may be a model or a repository as well."""
+    if not _is_version_name(folder) or (folder / "config.pbtxt").is_file() or _has_versions(folder):
+        return False
+    return (folder.parent / "config.pbtxt").is_file() or _has_model_file(folder)
+
+
 def _is_model(folder: Path) -> bool:
-    if (folder / "config.pbtxt").is_file() or (folder / "1").is_dir():
-        return True
-    if (folder / "config.json").is_file() and any(any(folder.glob(kind)) for kind in _WEIGHTS):
-        return True  # as Hugging Face saves one
-    return any(_is_version_name(version) for version in (file.parent for file in folder.glob("*/model.*")))
+    return (folder / "config.pbtxt").is_file() or _is_saved_model(folder) or _has_versions(folder)
+
+
+def _has_versions(folder: Path) -> bool:
+    return (folder / "1").is_dir() or any(_is_version_name(file.parent) for file in folder.glob("*/model.*"))
+
+
+def _has_model_file(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _MODEL_FILES) or _is_saved_model(folder)
+
+
+def _is_saved_model(folder: Path) -> bool:
+    """Whether it is as Hugging Face saves one."""
+    return (folder / HUGGING_FACE_CONFIG).is_file() and any(any(folder.glob(kind)) for kind in _WEIGHTS)
 
 
 def _is_version_name(folder: Path) -> bool:
