@@ -37,7 +37,7 @@ def _is_version(folder: Path) -> bool:
     """A folder with a number for its name may be a model or a repository as well."""
     if not _is_version_name(folder) or (folder / "config.pbtxt").is_file() or _has_versions(folder):
         return False
-    return (folder.parent / "config.pbtxt").is_file() or _has_model_file(folder)
+    return (folder.parent / "config.pbtxt").is_file() or (_has_model_file(folder) and not _has_models(folder.parent))
 
 
 def _is_model(folder: Path) -> bool:
@@ -45,7 +45,16 @@ def _is_model(folder: Path) -> bool:
 
 
 def _has_versions(folder: Path) -> bool:
-    return (folder / "1").is_dir() or any(_is_version_name(file.parent) for file in folder.glob("*/model.*"))
+    is_versioned = (folder / "1").is_dir() or any(_is_version_name(file.parent) for file in folder.glob("*/model.*"))
+    return is_versioned and not _has_models(folder)
+
+
+def _has_models(folder: Path) -> bool:
+    """What is a model for certain, whatever its name."""
+    if any(folder.glob("*/config.pbtxt")):
+        return True
+    versions = (file.parent for kind in ("*/*/model.*", "*/1/*") for file in folder.glob(kind))
+    return any(_is_version_name(version) for version in versions)
 
 
 def _has_model_file(folder: Path) -> bool:

@@ -46,3 +46,26 @@ def test_a_version_is_told_with_the_folder_around_its_model(model: str, version:
 def test_a_repository_is_no_mistake() -> None:
     assert mistaken_folder(Path("models")) is None
     assert mistaken_folder(Path("settings")) is None
+
+
+@pytest.mark.parametrize("names", [["1/config.pbtxt"], ["2/1/model.py", "1/1/model.py"], ["1/1/model.onnx"]])
+def test_models_may_be_named_by_numbers(names: list[str]) -> None:
+    for name in names:
+        path = Path("numbered", name)
+        path.parent.mkdir(parents=True)
+        path.touch()
+    assert mistaken_folder(Path("numbered")) is None
+    found = mistaken_folder(Path("numbered/1"))
+    assert found is not None
+    assert (found.text, found.repository) == ("'numbered/1' is a model, and not the folder around it", "numbered")
+
+
+def test_a_saved_model_named_by_a_number_is_no_version_where_there_are_models_beside_it() -> None:
+    for name in ("7/config.json", "7/model.safetensors", "other/config.pbtxt"):
+        path = Path("numbered", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert mistaken_folder(Path("numbered")) is None
+    found = mistaken_folder(Path("numbered/7"))
+    assert found is not None
+    assert found.repository == "numbered"
