@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum, auto
 
 _ARGUMENTS = ("arguments", "parameters")
 _OTHERS = ("type", "id")
+_TYPE = "function"
 _SPACES = " \t\r\n"
 
 
@@ -91,6 +92,8 @@ class JsonCall:
         self._early = ""
         """Arguments that came before the name."""
         self._has_arguments = False
+        self._is_doubtful = False
+        """Whether a value was none that a call without a tag around it begins with."""
         self.is_started = False
 
     @property
@@ -101,6 +104,20 @@ class JsonCall:
     def is_failed(self) -> bool:
         """Whether what was read is no call. Where one was started, it is left unfinished."""
         return self._place is _Place.FAILED
+
+    def looks_begun(self, names: Collection[str]) -> bool:
+        """Whether what was read, should nothing follow, is rather the beginning of a call of one of these tools than
+        that of other JSON: its name, its arguments, or no more than the type before them. No names: any tool."""
+        if self._name is not None or self._has_arguments:
+            return True
+        if self._place is _Place.KEY:
+            keys = ("name", *_ARGUMENTS, "type")
+            return not self._is_doubtful and any(f'"{key}"'.startswith(self._raw) for key in keys)
+        if self._place not in (_Place.COLON, _Place.VALUE):
+            return not self._is_doubtful
+        if self._key == "name":
+            return not names or any(f'"{name}"'.startswith(self._raw) for name in names)
+        return self._key == "type" and f'"{_TYPE}"'.startswith(self._raw)
 
     def read(self, text: str) -> int:
         """How much of the text belongs to the call."""
@@ -158,6 +175,7 @@ class JsonCall:
                 self._start()
             return
         self._place = _Place.NEXT if is_sound else _Place.FAILED
+        self._is_doubtful |= self._key in _OTHERS and (self._key, found) != ("type", _TYPE)
         if self._key == "name" and not self.is_started:
             self._take_name(found)
         elif self._key in _ARGUMENTS and not is_streamed:

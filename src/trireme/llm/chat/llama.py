@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from trireme.llm.chat.tool_parser import SURE, ToolParser
 
 TAG = "<|python_tag|>"
-_NAME = re.compile(r'"name"\s*:\s*"([^"]*)')
 
 
 class LlamaParser(ToolParser):
@@ -17,8 +14,7 @@ class LlamaParser(ToolParser):
         """Other JSON, whose name is none of a tool, may begin like a call."""
         if self._state == self._text:
             return len(self._buffer) >= SURE
-        name = _NAME.search(self._raw)
-        return name is None or not self._names or any(known.startswith(name[1]) for known in self._names)
+        return self._call is None or self._call.looks_begun(self._names)
 
     def _begin(self) -> bool:
         start = self._buffer.lstrip()
