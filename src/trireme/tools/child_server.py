@@ -46,10 +46,15 @@ class ServerProgram:
     log_file: Path | None = None
     """Kept where it is given."""
 
+    @property
+    def is_own(self) -> bool:
+        return self.words == _OWN_PROGRAM
+
 
 class ChildServer:
     """To be used with `with`, which ends the server and removes the folder. Where this process is killed, our own
-    program ends as well (on Linux)."""
+    program ends as well, on Linux and if the main thread has started it; another program, or one that another thread
+    has started, goes on."""
 
     def __init__(self, prefix: str, program: ServerProgram | None = None) -> None:
         """`prefix` is that of the scratch folder's name."""
@@ -115,13 +120,14 @@ class ChildServer:
                 usual.append(f"--allow-{service}=false")
         given = {flag.partition("=")[0] for flag in flags}
         words = [*(flag for flag in usual if flag.partition("=")[0] not in given), *flags]
+        own = variables_for_child() if self._program.is_own else {}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*self._program.words, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **variables_for_child(), **self._program.environment},
+                env={**os.environ, **own, **self._program.environment},
                 start_new_session=has_own_session,
             )
 
