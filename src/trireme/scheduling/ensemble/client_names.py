@@ -7,6 +7,11 @@ from collections.abc import Mapping
 
 from trireme.config.model_config import ModelConfig
 
+_TOLD_BY = r"\('[^']*' of '[^']*'\)"
+"""What stands behind a name that an ensemble within has told already."""
+_NO_NAME = rf"{_TOLD_BY}|\b(?:found|got|is|model|ensemble) '[^']*'"
+"""What is quoted as a value of the client's, or as a model's name."""
+
 
 def client_names(config: ModelConfig, index: int) -> dict[str, str]:
     """By a step's name for an input: the ensemble's for it, where that is another. What a step before hands on under
@@ -29,15 +34,19 @@ def client_names(config: ModelConfig, index: int) -> dict[str, str]:
 
 
 def in_clients_names(message: str, names: Mapping[str, str], model_name: str) -> str:
-    """The message with each quoted name of the step's as the client's, at its first place with the step's behind it."""
+    """The message with each quoted name of the step's as the client's, at its first place with the step's behind it; of
+    a step that is an ensemble, its own step's is there already."""
     if not names:
         return message
     told: set[str] = set()
 
     def replaced(match: re.Match[str]) -> str:
-        name = match[1]
-        is_new = name not in told
+        name, has_been_told = match["name"], match["told"] is not None
+        if name is None:
+            return match[0]
+        is_new = name not in told and not has_been_told
         told.add(name)
-        return f"'{names[name]}' ('{name}' of '{model_name}')" if is_new else f"'{names[name]}'"
+        return f"'{names[name]}' ('{name}' of '{model_name}')" if is_new else f"'{names[name]}'{match['told'] or ''}"
 
-    return re.sub(f"'({'|'.join(map(re.escape, names))})'", replaced, message)
+    known = "|".join(map(re.escape, names))
+    return re.sub(f"{_NO_NAME}|'(?P<name>{known})'(?P<told> {_TOLD_BY})?", replaced, message)

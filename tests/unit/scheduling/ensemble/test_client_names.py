@@ -90,3 +90,35 @@ def test_the_steps_name_stands_behind_the_first_place_alone() -> None:
         "'seed' and heat"
     )
     assert in_clients_names(message, {}, "engine") == message
+
+
+def test_of_ensembles_in_ensembles_the_clients_name_and_the_last_steps_are_told() -> None:
+    told = "'heat' is 3: make 'heat' less than 'seed'"
+    for step, names in [
+        ("engine", {"heat": "temperature", "seed": "number"}),
+        ("inner", {"temperature": "temp", "heat": "another of the inner one's"}),
+        ("middle", {"temp": "warmth"}),
+    ]:
+        told = f"in ensemble 'one', {in_clients_names(told, names, step)}"
+    assert told.rpartition("'one', ")[2] == (
+        "'warmth' ('heat' of 'engine') is 3: make 'warmth' less than 'number' ('seed' of 'engine')"
+    )
+
+
+def test_a_name_that_the_inner_ensemble_does_not_change_is_told_with_it() -> None:
+    assert in_clients_names("'heat' is 3", {"heat": "temp"}, "inner") == "'temp' ('heat' of 'inner') is 3"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "'mode' must be 'sampling' or 'greedy', found 'heat'",
+        "unexpected size, got 'heat'",
+        "'mode' is 'heat', which nobody knows",
+        "input 'mode' is too long for model 'heat'",
+        "in ensemble 'heat', 'mode' is too long",
+    ],
+)
+def test_what_is_quoted_and_no_name_of_a_tensor_stays(message: str) -> None:
+    wanted = message.replace("'mode'", "'how' ('mode' of 'engine')")
+    assert in_clients_names(message, {"heat": "temperature", "mode": "how"}, "engine") == wanted
