@@ -137,11 +137,14 @@ def test_an_option_that_changes_nothing_here_is_let_be(inflight: RunningServer, 
     assert whole_text(inflight, model, score_threshold=0.5, far=1e300, many=2**70, **whole) == text
 
 
-def test_a_completion_of_openais_api_may_have_options_that_no_model_here_knows(inflight: RunningServer) -> None:
-    body = {"model": "tensorrt_llm_bls", "prompt": PROMPT, "max_tokens": 4, "min_p": 0.1}
+@MODELS
+def test_a_completion_of_openais_api_may_have_options_that_no_model_here_knows(
+    inflight: RunningServer, model: str
+) -> None:
+    body = {"model": model, "prompt": [PROMPT, PROMPT], "max_tokens": 4, "min_p": 0.1}
     status, _, answer = inflight.ask("POST", "/v1/completions", body)
     assert status == 200, answer
-    assert len(json.loads(answer)["choices"][0]["text"].split()) == 4
+    assert [len(choice["text"].split()) for choice in json.loads(answer)["choices"]] == [4, 4]
 
 
 def test_a_bias_is_as_wide_as_the_vocabulary(inflight: RunningServer) -> None:

@@ -49,6 +49,7 @@ class GenerationForm:
     text_output: str
     inputs: Mapping[str, TensorConfig]
     outputs: Mapping[str, TensorConfig]
+    is_ensemble: bool = False
 
     @property
     def takes_messages(self) -> bool:
@@ -110,7 +111,14 @@ def generation_form(config: ModelConfig) -> GenerationForm | None:
     if needed - {"sampling_parameters", "stream", "messages"}:
         return None
     return GenerationForm(
-        config.backend, config.is_decoupled, config.max_batch_size > 0, prompt, text, config.inputs, config.outputs
+        config.backend,
+        config.is_decoupled,
+        config.max_batch_size > 0,
+        prompt,
+        text,
+        config.inputs,
+        config.outputs,
+        config.is_ensemble,
     )
 
 

@@ -82,10 +82,11 @@ def _generate(
         answer = StreamedAnswer(exchange, writer, usage, request.includes_usage)
     else:
         answer = WholeAnswer(exchange, writer, usage, background)
+    request_id = "" if form.is_ensemble else writer.answer_id  # steps are given it, some of which take numbers alone
     requests = []
     for entry in model_inputs:
         reader = ResponseReader(form, entry, usage)
-        made = InferenceRequest(request.model, "", writer.answer_id, entry.inputs, answer.receiver(reader))
+        made = InferenceRequest(request.model, "", request_id, entry.inputs, answer.receiver(reader))
         reader.end_request = made.finish
         made.parameters = entry.parameters
         made.requested_outputs = entry.outputs
