@@ -19,7 +19,7 @@ from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.beams.group import BeamGroup
 from trireme.llm.executors.port import Executor, StepResult, failure_of
 from trireme.llm.grammar.mask_turns import MaskTurns
-from trireme.llm.intake import EngineBusyError, EngineClosedError, Intake
+from trireme.llm.intake import Intake
 from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput, TokenLogprobs
@@ -29,6 +29,7 @@ from trireme.llm.speculation.acceptance import verified_tokens
 from trireme.llm.speculation.speculator import make_speculator
 from trireme.llm.stats import EngineStats, StatsRecorder
 from trireme.llm.step_plan import Chunk, StepPlan
+from trireme.llm.unbegun import EngineBusyError, EngineClosedError
 from trireme.llm.warm_up import WarmUps
 
 log = logging.getLogger(__name__)
@@ -271,8 +272,7 @@ class EngineCore:
 
     def _end_overdue(self) -> None:
         now = self._clock()
-        overdue = [sequence for sequence in self._sequences.values() if sequence.deadline and sequence.deadline <= now]
-        for sequence in overdue:
+        for sequence in [one for one in self._sequences.values() if one.deadline and one.deadline <= now]:
             self._finish(sequence, FinishReason.TIMEOUT, ())
 
     def _refuse_stuck(self) -> None:

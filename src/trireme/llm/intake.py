@@ -18,14 +18,6 @@ from trireme.llm.sampling_params import LongPromptError, SamplingError, Sampling
 from trireme.llm.step_plan import SchedulerLimits
 
 
-class EngineClosedError(RuntimeError):
-    """The engine takes no more requests; the text says why."""
-
-
-class EngineBusyError(RuntimeError):
-    """The engine has as much to do as it may; the text names the limit."""
-
-
 class Intake:
     """Knows what the model takes and what the cache has room for; may be called from any thread."""
 

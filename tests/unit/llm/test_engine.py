@@ -12,12 +12,12 @@ import pytest
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.executors.port import StepResult
-from trireme.llm.intake import EngineBusyError, EngineClosedError
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import FinishReason, SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.step_plan import StepPlan
+from trireme.llm.unbegun import EngineBusyError, EngineClosedError
 
 
 class ClosingBias(Mapping[int, float]):

@@ -11,7 +11,7 @@ from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.grammar.compiler import NewGrammarError
 from trireme.llm.grammar.trial_line import MAX_IN_LINE
 from trireme.llm.text_engine import Engine
-from trireme.llm.wanted import IsWanted
+from trireme.llm.unbegun import IsWanted
 
 BeginAdapted = Callable[[PlacedAdapter], None]
 

@@ -16,9 +16,8 @@ from typing import Any, Final
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.backends.served_engine.refusals import begin_or_refuse, end_code, refusal, refuse
-from trireme.llm.intake import EngineBusyError
 from trireme.llm.request import FinishReason
-from trireme.llm.wanted import IsWanted, NotWantedError
+from trireme.llm.unbegun import EngineBusyError, IsWanted, NotWantedError
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
 from trireme.llm.grammar.trial_line import NoTrialError
-from trireme.llm.intake import EngineBusyError, EngineClosedError
 from trireme.llm.request import FinishReason
 from trireme.llm.sampling_params import LongPromptError, SamplingError
 from trireme.llm.tokenizer.port import ChatError, TokenizerError
+from trireme.llm.unbegun import EngineBusyError, EngineClosedError
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,8 @@ from trireme.backends.served_engine.refusals import code_of, end_code
 from trireme.backends.token_model.token_answer import TokenAnswer
 from trireme.llm.adapters.adapter import PlacedAdapter, UnknownAdapterError
 from trireme.llm.adapters.store import AdapterStore
-from trireme.llm.intake import EngineBusyError
 from trireme.llm.request import FinishReason
-from trireme.llm.wanted import NotWantedError
+from trireme.llm.unbegun import EngineBusyError, NotWantedError
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from trireme.llm.adapters.adapter import AdaptableExecutor, AdapterError, Placed
 from trireme.llm.adapters.reading import read_adapter
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
-from trireme.llm.wanted import IsWanted, NotWantedError, always
+from trireme.llm.unbegun import IsWanted, NotWantedError, always
 
 log = logging.getLogger(__name__)
 

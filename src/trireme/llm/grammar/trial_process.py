@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from trireme.llm.grammar import trial_main
 from trireme.llm.grammar.trial_line import NoTrialError
-from trireme.llm.wanted import IsWanted, NotWantedError
+from trireme.llm.unbegun import IsWanted, NotWantedError
 from trireme.machine.helper_process import HelperProcess
 
 _START_SECONDS: Final = 60.0

@@ -21,7 +21,7 @@ from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.grammar.compiler import NewGrammarError
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
-from trireme.llm.wanted import IsWanted, NotWantedError
+from trireme.llm.unbegun import IsWanted, NotWantedError
 
 
 class Sender:

@@ -13,9 +13,8 @@ from waiting import until
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.settings import Settings, read_settings
 from trireme.backends.llm.waiting_requests import Made, Make, WaitingRequests
-from trireme.llm.intake import EngineBusyError
 from trireme.llm.sampling_params import SamplingError
-from trireme.llm.wanted import IsWanted, NotWantedError
+from trireme.llm.unbegun import EngineBusyError, IsWanted, NotWantedError
 
 T = TypeVar("T")
 

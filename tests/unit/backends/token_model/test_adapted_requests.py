@@ -12,7 +12,7 @@ from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.token_model.adapted_requests import AdaptedRequests
 from trireme.backends.token_model.token_answer import TokenAnswer
 from trireme.llm.adapters.adapter import PlacedAdapter, UnknownAdapterError
-from trireme.llm.wanted import IsWanted
+from trireme.llm.unbegun import IsWanted
 
 
 class FullStore:

@@ -17,7 +17,7 @@ from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
-from trireme.llm.wanted import NotWantedError
+from trireme.llm.unbegun import NotWantedError
 
 Models = Callable[[str], TinyModel]
 

@@ -18,7 +18,7 @@ from trireme.llm.grammar.token_bits import as_mask
 from trireme.llm.grammar.trial import TrialError
 from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.grammar.vocabulary import read_vocabulary
-from trireme.llm.wanted import NotWantedError
+from trireme.llm.unbegun import NotWantedError
 
 
 @pytest.mark.parametrize(

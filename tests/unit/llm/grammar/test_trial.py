@@ -19,7 +19,7 @@ from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar.sources import json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
 from trireme.llm.grammar.trial_line import AT_A_TIME, NoTrialError
-from trireme.llm.wanted import NotWantedError
+from trireme.llm.unbegun import NotWantedError
 
 GOOD = json_source({"type": "object", "properties": {"name": {"type": "string"}}})
 LONG_RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'

@@ -11,7 +11,7 @@ from waiting import until
 
 from trireme.llm.grammar import trial_line
 from trireme.llm.grammar.trial_line import AT_A_TIME, MAX_SLOW, NoTrialError, TrialLine
-from trireme.llm.wanted import NotWantedError, always
+from trireme.llm.unbegun import NotWantedError, always
 
 
 class Asked:
