@@ -16,7 +16,7 @@ from trireme.llm.adapters.adapter import AdaptableExecutor, AdapterError, Placed
 from trireme.llm.adapters.reading import read_adapter
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
-from trireme.llm.unbegun import IsWanted, NotWantedError, always
+from trireme.llm.unbegun import EngineClosedError, IsWanted, NotWantedError, always
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,8 @@ class AdapterStore:
         """The same, read where it has to be; waits for room while every kept one is in use.
 
         Raises UnknownAdapterError, or AdapterError where it cannot be used; others are served all the same. Raises
-        NotWantedError where it is not wanted any more before there is room, which `look_again` has it find out.
+        NotWantedError where it is not wanted any more before there is room, which `look_again` has it find out, and
+        EngineClosedError where it would have to be read after the end.
         """
         found = self.take_if_kept(name)
         if found is not None:
@@ -138,10 +139,10 @@ class AdapterStore:
             self._make_room(is_wanted)
             placed = PlacedAdapter(name, adapter.salt, self._executor.place_adapter(adapter))
         except AdapterError as error:
-            if not self._is_closed:
-                log.error("adapter '%s' cannot be used: %s", name, error)
+            log.error("adapter '%s' cannot be used: %s", name, error)
             raise
         with self._changed:
+            self._check_open()
             self._kept[name] = _Kept(placed, user_count=1)
         log.info("adapter '%s' was read in %.2f s", name, time.monotonic() - began)
         return placed
@@ -166,4 +167,4 @@ class AdapterStore:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise AdapterError("the engine was closed")
+            raise EngineClosedError("the engine was closed")

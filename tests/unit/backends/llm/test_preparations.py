@@ -15,6 +15,7 @@ from tiny_language_models import build
 from waiting import until
 
 from trireme.backends.llm.preparations import Preparations
+from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
@@ -29,6 +30,7 @@ class Sender:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.codes: list[ErrorCode] = []
         self.is_gone = self.is_closed = False
 
     def is_cancelled(self) -> bool:
@@ -40,6 +42,7 @@ class Sender:
     def send(self, response: Any, flags: int) -> None:
         self.is_closed = True
         self.told.append(str(response.error().message()))
+        self.codes.append(response.error().code())
 
 
 class Prepared:
@@ -113,6 +116,17 @@ def test_an_adapter_that_nobody_has_is_told_of_while_others_wait_for_a_place(pre
         until(lambda: wrong.told)  # noqa: B023
         assert f"there is no adapter '{name}'" in wrong.told[0]
     assert patient.told == []
+
+
+def test_the_end_is_no_fault_of_those_that_wait_for_a_place_or_ask_later(prepared: Prepared) -> None:
+    prepared.fill()
+    patient = prepared.ask("polish")
+    until(lambda: prepared.store._kept["french"].is_leaving)
+    prepared.store.close()
+    late = prepared.ask("french")
+    until(lambda: patient.told and late.told)
+    assert patient.told == late.told == ["the engine was closed"]
+    assert patient.codes == late.codes == [ErrorCode.UNAVAILABLE]
 
 
 def test_a_grammar_that_nobody_waits_for_any_more_is_given_up(prepared: Prepared) -> None:

@@ -12,12 +12,12 @@ import pytest
 from tiny_adapters import write_adapter
 from tiny_language_models import TinyModel
 
-from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
+from trireme.llm.adapters.adapter import Adapter, AdapterError, UnknownAdapterError
 from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
-from trireme.llm.unbegun import NotWantedError
+from trireme.llm.unbegun import EngineClosedError, NotWantedError
 
 Models = Callable[[str], TinyModel]
 
@@ -159,7 +159,7 @@ def test_the_end_refuses_those_who_wait(store: AdapterStore) -> None:
     def ask() -> None:
         try:
             store.take("polish")
-        except AdapterError as error:
+        except EngineClosedError as error:
             errors.append(str(error))
 
     thread = threading.Thread(target=ask, daemon=True)
@@ -174,9 +174,24 @@ def test_behind_the_end_nothing_is_read_to_be_refused(store: AdapterStore, monke
     read: list[str] = []
     monkeypatch.setattr("trireme.llm.adapters.store.read_adapter", lambda name, folder, spec: read.append(name))
     store.close()
-    with pytest.raises(AdapterError, match="the engine was closed"):
+    with pytest.raises(EngineClosedError, match="the engine was closed"):
         store.take("french")
     assert read == []
+
+
+def test_one_that_is_placed_while_the_end_comes_is_not_kept(
+    store: AdapterStore, executor: NumpyExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = executor.place_adapter
+
+    def place_late(adapter: Adapter) -> object:
+        store.close()
+        return place(adapter)
+
+    monkeypatch.setattr(executor, "place_adapter", place_late)
+    with pytest.raises(EngineClosedError):
+        store.take("french")
+    assert store.kept_names == []
 
 
 def test_names_that_nobody_has(store: AdapterStore, executor: NumpyExecutor) -> None:
