@@ -63,5 +63,5 @@ class Preparations:
 
     def stop(self) -> None:
         """Returns when all that wait were begun, or refused: the engine is closed by then."""
-        for line in (self._loads, self._searches, self._compiles):
+        for line in (self._compiles, self._loads, self._searches):  # from the first one goes on to the others
             line.stop()

@@ -129,6 +129,19 @@ def test_the_end_is_no_fault_of_those_that_wait_for_a_place_or_ask_later(prepare
     assert patient.codes == late.codes == [ErrorCode.UNAVAILABLE]
 
 
+def test_one_whose_grammar_is_there_at_the_end_may_still_ask_for_an_adapter(prepared: Prepared) -> None:
+    sender, lines = Sender(), (prepared.all._compiles, prepared.all._loads, prepared.all._searches)
+
+    def compile_new(is_wanted: IsWanted) -> Any:
+        until(lambda: any(line._threads._shutdown for line in lines))
+
+    new = NewGrammarError(("source", "guided_regex"), compile_new)
+    prepared.all.compile(new, sender, None, lambda: prepared.all.adapt("french", sender, None, prepared.begun.append))
+    prepared.store.close()
+    prepared.all.stop()
+    assert (sender.told, sender.codes) == (["the engine was closed"], [ErrorCode.UNAVAILABLE])
+
+
 def test_a_grammar_that_nobody_waits_for_any_more_is_given_up(prepared: Prepared) -> None:
     sender, has_begun, told = Sender(), threading.Event(), list[str]()
 
