@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from trireme.backends.llm.waiting_requests import Made, WaitingRequests
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
+from trireme.backends.served_engine.waiting_requests import Made, WaitingRequests
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.grammar.compiler import NewGrammarError
 from trireme.llm.grammar.trial_line import MAX_IN_LINE
