@@ -11,11 +11,12 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
-from trireme.backends.served_engine.refusals import begin_or_refuse, end_code, refusal, refuse
+from trireme.backends.served_engine.refusals import code_of, end_code, refusal
 from trireme.llm.request import FinishReason
 from trireme.llm.unbegun import EngineBusyError, IsWanted, NotWantedError
 
@@ -27,6 +28,33 @@ _EMPTY: Final[OrderedDict[Any, None]] = OrderedDict()
 
 def _nothing() -> None:
     """There is nothing to be given back."""
+
+
+class Waiter(Protocol):
+    """A request that waits; used from several threads."""
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for its answer any more."""
+
+    def has_credit(self) -> bool:
+        """Whether it can be answered without a wait."""
+
+    def fail(self, error: Exception, code: ErrorCode) -> None:
+        """Answers it, unless it was answered."""
+
+
+class WaitingSender:
+    """A request that has a sender to itself."""
+
+    def __init__(self, sender: InferenceResponseSender) -> None:
+        self._sender = sender
+        self.is_cancelled = sender.is_cancelled
+        self.has_credit = sender.has_credit
+
+    def fail(self, error: Exception, code: ErrorCode) -> None:
+        """Answers it, unless it was answered."""
+        if not self._sender.is_closed:
+            self._sender.send(refusal(error, code), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +73,7 @@ Make = Callable[[IsWanted], Made]
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    sender: InferenceResponseSender
+    waiter: Waiter
     make: Make
     deadline: float | None
     needed: Hashable
@@ -53,10 +81,18 @@ class _Waiting:
 
     def end_reason(self) -> FinishReason | None:
         """Why it need not wait any longer."""
-        if self.sender.is_cancelled():
+        if self.waiter.is_cancelled():
             return FinishReason.CANCELLED
         is_overdue = self.deadline is not None and self.deadline <= time.monotonic()
         return FinishReason.TIMEOUT if is_overdue else None
+
+    def end(self, reason: FinishReason) -> None:
+        """Answers that it was ended."""
+        self.waiter.fail(RuntimeError(_ENDED.format(reason.value)), end_code(reason))
+
+    def refuse(self, error: Exception) -> None:
+        """Answers that it cannot be begun."""
+        self.waiter.fail(error, code_of(error, "a request that has waited cannot be begun"))
 
 
 class WaitingRequests:
@@ -84,7 +120,7 @@ class WaitingRequests:
 
     def add(
         self,
-        sender: InferenceResponseSender,
+        waiter: Waiter,
         make: Make,
         deadline: float | None = None,
         needed: Hashable = None,
@@ -94,7 +130,7 @@ class WaitingRequests:
         Raises EngineBusyError where too many wait. `deadline` is one of `time.monotonic`. Those for which the same is
         `needed` are begun one after another.
         """
-        one = _Waiting(sender, make, deadline, needed)
+        one = _Waiting(waiter, make, deadline, needed)
         if needed is None:
             one.needed = one
         with self._lock:
@@ -113,15 +149,15 @@ class WaitingRequests:
                 self._threads.submit(self._work)
 
     def end_overdue(self) -> None:
-        """Answers those whose time is over or whose client has left; to be called now and then, from another thread."""
+        """Answers those whose time is over or that nobody waits for; to be called now and then, from another thread."""
         with self._lock:
             waiting = [one for line in self._waiting.values() for one in line]
         has_ended = False
         for one in waiting:
             reason = one.end_reason()
-            if reason is not None and one.sender.has_credit() and self._take(one):
+            if reason is not None and one.waiter.has_credit() and self._take(one):
                 has_ended = True
-                _end(one.sender, reason)
+                one.end(reason)
         if has_ended:
             self._look_again()
 
@@ -170,7 +206,7 @@ class WaitingRequests:
         reason = one.end_reason()
         if reason is not None:
             if self._take(one):
-                _end(one.sender, reason)
+                one.end(reason)
             return
         try:
             made = one.make(partial(self._is_wanted, one.needed))
@@ -178,22 +214,20 @@ class WaitingRequests:
             return
         except Exception as error:
             if self._take(one):
-                refuse(one.sender, error)
+                one.refuse(error)
             return
         reason = one.end_reason()
         is_ours = self._take(one)
         if is_ours and reason is None:
-            begin_or_refuse(one.sender, made.begin)
+            try:
+                made.begin()
+            except Exception as error:
+                one.refuse(error)
             return
         made.give_back()
         if is_ours and reason is not None:
-            _end(one.sender, reason)
+            one.end(reason)
 
     def _is_wanted(self, needed: Hashable) -> bool:
         """Whether anybody still waits for it; asked while it is being made."""
         return bool(self._waiting[needed])
-
-
-def _end(sender: InferenceResponseSender, reason: FinishReason) -> None:
-    error = refusal(RuntimeError(_ENDED.format(reason.value)), end_code(reason))
-    sender.send(error, TRITONSERVER_RESPONSE_COMPLETE_FINAL)

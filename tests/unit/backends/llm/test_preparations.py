@@ -85,7 +85,7 @@ def test_a_request_whose_time_is_over_is_ended_while_no_place_is_free(prepared: 
     late = prepared.ask("polish", time.monotonic() + 600)
     until(lambda: prepared.store._kept["french"].is_leaving)
     patient = prepared.ask("breton", time.monotonic() + 600)
-    next(iter(prepared.all._loads._waiting)).deadline = time.monotonic()
+    next(iter(prepared.all._adapters._loads._waiting)).deadline = time.monotonic()
     prepared.all.end_overdue()
     assert late.told == ["the request was ended: timeout"]
     prepared.store.give_back(prepared.begun.pop(0))
@@ -130,7 +130,7 @@ def test_the_end_is_no_fault_of_those_that_wait_for_a_place_or_ask_later(prepare
 
 
 def test_one_whose_grammar_is_there_at_the_end_may_still_ask_for_an_adapter(prepared: Prepared) -> None:
-    sender, lines = Sender(), (prepared.all._compiles, prepared.all._loads, prepared.all._searches)
+    sender, lines = Sender(), (prepared.all._compiles, prepared.all._adapters._loads)
 
     def compile_new(is_wanted: IsWanted) -> Any:
         until(lambda: any(line._threads._shutdown for line in lines))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from waiting import until
 
-from trireme.backends.served_engine.waiting_requests import Made, Make, WaitingRequests
+from trireme.backends.served_engine.waiting_requests import Made, Make, WaitingRequests, WaitingSender
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.unbegun import EngineBusyError, IsWanted, NotWantedError
 
@@ -34,6 +34,11 @@ class Sender:
         self.told.append(str(response.error().message()))
 
 
+def waiter(sender: Sender | None = None) -> WaitingSender:
+    """A request of that client, or of any."""
+    return WaitingSender(sender or Sender())  # type: ignore[arg-type]
+
+
 def nothing() -> None:
     """Begins a request that is of no interest."""
 
@@ -56,7 +61,7 @@ class Held:
             self._released.wait(20)
             return Made(nothing)
 
-        self.waiting.add(Sender(), hold)
+        self.waiting.add(waiter(), hold)
         assert reached.wait(20)
 
     def go_on(self) -> None:
@@ -67,9 +72,9 @@ class Held:
 def test_they_are_begun_one_after_another_and_one_too_many_is_refused() -> None:
     held, found = Held(3), list[int]()
     for number in range(2):
-        held.waiting.add(Sender(), noting(found, number))
+        held.waiting.add(waiter(), noting(found, number))
     with pytest.raises(EngineBusyError, match="3 requests wait for their adapters"):
-        held.waiting.add(Sender(), noting(found, 2))
+        held.waiting.add(waiter(), noting(found, 2))
     held.go_on()
     assert found == [0, 1]
 
@@ -83,11 +88,11 @@ def test_those_that_wait_for_the_same_take_no_thread_from_others() -> None:
         is_made.wait(20)
         return Made(lambda: found.append("first"))
 
-    waiting.add(Sender(), make, None, "the same")  # type: ignore[arg-type]
+    waiting.add(waiter(), make, None, "the same")
     for name in ("second", "third"):
-        waiting.add(Sender(), noting(found, name), None, "the same")  # type: ignore[arg-type]
-    waiting.add(late, noting(found, "late"), time.monotonic() - 1, "the same")  # type: ignore[arg-type]
-    waiting.add(Sender(), lambda is_wanted: Made(other_is_made.set), None, "another")  # type: ignore[arg-type]
+        waiting.add(waiter(), noting(found, name), None, "the same")
+    waiting.add(waiter(late), noting(found, "late"), time.monotonic() - 1, "the same")
+    waiting.add(waiter(), lambda is_wanted: Made(other_is_made.set), None, "another")
     assert other_is_made.wait(20)
     waiting.end_overdue()
     assert late.told == ["the request was ended: timeout"]
@@ -99,8 +104,8 @@ def test_those_that_wait_for_the_same_take_no_thread_from_others() -> None:
 
 def test_one_that_has_left_leaves_the_making_to_the_next() -> None:
     held, found, gone = Held(0), list[str](), Sender()
-    held.waiting.add(gone, noting(found, "gone"), None, "the same")
-    held.waiting.add(Sender(), noting(found, "next"), None, "the same")
+    held.waiting.add(waiter(gone), noting(found, "gone"), None, "the same")
+    held.waiting.add(waiter(), noting(found, "next"), None, "the same")
     gone.is_gone = True
     held.waiting.end_overdue()
     held.go_on()
@@ -117,8 +122,8 @@ def test_one_that_cannot_even_be_refused_leaves_none_behind_it_alone() -> None:
         raise ConnectionResetError
 
     mute.send = lost  # type: ignore[method-assign]
-    held.waiting.add(mute, fail, None, "the same")
-    held.waiting.add(Sender(), noting(found, "next"), None, "the same")
+    held.waiting.add(waiter(mute), fail, None, "the same")
+    held.waiting.add(waiter(), noting(found, "next"), None, "the same")
     held.go_on()
     assert found == ["next"]
 
@@ -129,7 +134,7 @@ def test_what_cannot_be_made_is_told() -> None:
     def fail(is_wanted: IsWanted) -> Made:
         raise SamplingError("no such thing")
 
-    held.waiting.add(sender, fail)
+    held.waiting.add(waiter(sender), fail)
     held.go_on()
     assert sender.told == ["no such thing"]
 
@@ -137,9 +142,9 @@ def test_what_cannot_be_made_is_told() -> None:
 def test_those_whose_time_is_over_or_whose_client_has_left_are_answered_while_others_hold_them_up() -> None:
     held, found = Held(4), list[str]()
     late, gone, patient = Sender(), Sender(), Sender()
-    held.waiting.add(late, noting(found, "late"), time.monotonic() - 1)
-    held.waiting.add(gone, noting(found, "gone"), time.monotonic() + 600)
-    held.waiting.add(patient, noting(found, "patient"), time.monotonic() + 600)
+    held.waiting.add(waiter(late), noting(found, "late"), time.monotonic() - 1)
+    held.waiting.add(waiter(gone), noting(found, "gone"), time.monotonic() + 600)
+    held.waiting.add(waiter(patient), noting(found, "patient"), time.monotonic() + 600)
     gone.is_gone = True
     held.waiting.end_overdue()
     assert (late.told, gone.told, patient.told) == (
@@ -147,7 +152,7 @@ def test_those_whose_time_is_over_or_whose_client_has_left_are_answered_while_ot
         ["the request was ended: cancelled"],
         [],
     )
-    held.waiting.add(Sender(), noting(found, "next"))  # there is room again
+    held.waiting.add(waiter(), noting(found, "next"))  # there is room again
     held.go_on()
     assert found == ["patient", "next"]
     assert len(late.told) == 1
@@ -192,8 +197,8 @@ def test_one_that_is_ended_while_what_it_needs_is_made_is_told_at_once_and_it_is
 ) -> None:
     waiting, made = making()
     ended, found = Sender(), list[str]()
-    waiting.add(ended, made, time.monotonic() + 600)
-    waiting.add(Sender(), noting(found, "next"))
+    waiting.add(waiter(ended), made, time.monotonic() + 600)
+    waiting.add(waiter(), noting(found, "next"))
     assert made.has_begun.wait(60)
     end(waiting, ended, is_gone)
     assert ended.told == [f"the request was ended: {reason}"]
@@ -205,7 +210,7 @@ def test_one_that_is_ended_while_what_it_needs_is_made_is_told_at_once_and_it_is
 def test_what_is_there_when_its_request_was_ended_is_given_back() -> None:
     waiting, made = making(look_again=False)
     ended = Sender()
-    waiting.add(ended, made)
+    waiting.add(waiter(ended), made)
     assert made.has_begun.wait(60)
     end(waiting, ended, True)
     made.be_there()
@@ -217,7 +222,7 @@ def test_what_is_there_when_its_request_was_ended_is_given_back() -> None:
 def test_what_is_there_when_its_time_is_over_is_given_back_also_where_nobody_has_looked() -> None:
     waiting, made = making()
     ended = Sender()
-    waiting.add(ended, made)
+    waiting.add(waiter(ended), made)
     assert made.has_begun.wait(60)
     ended.is_gone = True
     made.be_there()
@@ -229,9 +234,9 @@ def test_what_is_there_when_its_time_is_over_is_given_back_also_where_nobody_has
 def test_it_is_made_on_for_another_that_waits_for_the_same() -> None:
     waiting, made = making()
     ended = Sender()
-    waiting.add(ended, made, None, "the same")
+    waiting.add(waiter(ended), made, None, "the same")
     assert made.has_begun.wait(60)
-    waiting.add(Sender(), made, None, "the same")
+    waiting.add(waiter(), made, None, "the same")
     end(waiting, ended, True)
     made.be_there()
     waiting.stop()
@@ -241,7 +246,7 @@ def test_it_is_made_on_for_another_that_waits_for_the_same() -> None:
 def test_those_that_have_left_are_kept_nowhere() -> None:
     held, gone = Held(0), [Sender() for _ in range(6)]
     for number, sender in enumerate(gone):
-        held.waiting.add(sender, noting([], 0), None, "the same" if number % 2 else None)
+        held.waiting.add(waiter(sender), noting([], 0), None, "the same" if number % 2 else None)
         sender.is_gone = True
     held.waiting.end_overdue()
     kept = [len(line) for line in held.waiting._waiting.values()]
@@ -255,6 +260,6 @@ def end(waiting: Any, sender: Sender, is_gone: bool) -> None:
     sender.is_gone = is_gone
     for line in waiting._waiting.values():
         for one in line:
-            if one.sender is sender and not is_gone:
+            if one.waiter._sender is sender and not is_gone:
                 one.deadline = time.monotonic()
     waiting.end_overdue()

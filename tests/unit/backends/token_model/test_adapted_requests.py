@@ -6,13 +6,14 @@ import threading
 import time
 from typing import Any, cast
 
+import pytest
 from waiting import until
 
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.token_model.adapted_requests import AdaptedRequests
 from trireme.backends.token_model.token_answer import TokenAnswer
 from trireme.llm.adapters.adapter import PlacedAdapter, UnknownAdapterError
-from trireme.llm.unbegun import IsWanted
+from trireme.llm.unbegun import EngineBusyError, IsWanted
 
 
 class FullStore:
@@ -63,14 +64,18 @@ class Answer:
     def wait(self) -> None:
         """It is not begun yet."""
 
+    def can_go_on(self) -> bool:
+        return True
+
     def begin(self, submit: Any) -> bool:
         if not self.is_closed:
             submit()
         return not self.is_closed
 
     def fail(self, error: Exception, code: ErrorCode) -> None:
+        if not self.is_closed:
+            self.errors.append((str(error), code))
         self.is_closed = True
-        self.errors.append((str(error), code))
 
 
 def test_a_request_whose_time_is_over_is_ended_also_while_no_place_is_free_for_its_adapter() -> None:
@@ -98,4 +103,44 @@ def test_one_whose_adapter_nobody_has_does_not_wait_for_a_place() -> None:
     until(lambda: wrong.errors)
     assert wrong.errors == [("'lora_task_id' is 2: there is no adapter '2'", ErrorCode.NOT_FOUND)]
     assert not patient.errors
+    requests.stop()
+
+
+def test_an_answer_that_is_ended_alone_leaves_the_adapter_to_the_others_of_its_request() -> None:
+    store, ended, other = FullStore(), Answer(), Answer()
+    requests = AdaptedRequests(cast(Any, store), 0, cast(Any, Metrics()))
+    begun: list[object] = []
+    both = [cast(TokenAnswer, ended), cast(TokenAnswer, other)]
+    requests.begin(1, both, lambda one, adapter: begun.append(one), None)
+    assert store.asked.wait(60)
+    ended.fail(RuntimeError("it was stopped"), ErrorCode.CANCELLED)
+    requests.look_around()
+    store.room.set()
+    until(lambda: begun)
+    assert begun == [other]
+    assert other.errors == []
+    assert not store.returned.is_set()
+    requests.ended(cast(TokenAnswer, other))
+    assert store.returned.is_set()
+    requests.stop()
+
+
+def test_one_that_was_ended_as_a_whole_leaves_its_place_in_the_line_to_another() -> None:
+    store, ended, refused, last = FullStore(), Answer(), Answer(), Answer()
+    requests = AdaptedRequests(cast(Any, store), 1, cast(Any, Metrics()))
+    begun: list[object] = []
+
+    def ask(answer: Answer) -> None:
+        requests.begin(1, [cast(TokenAnswer, answer)], lambda one, adapter: begun.append(one), None)
+
+    ask(ended)
+    assert store.asked.wait(60)
+    with pytest.raises(EngineBusyError, match="1 requests wait for their adapters"):
+        ask(refused)
+    ended.fail(RuntimeError("it was stopped"), ErrorCode.CANCELLED)
+    requests.look_around()
+    ask(last)
+    store.room.set()
+    until(lambda: begun == [last])
+    assert len(ended.errors) == 1
     requests.stop()
