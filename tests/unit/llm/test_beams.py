@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -188,6 +188,33 @@ def test_a_search_that_is_cancelled_frees_all_its_blocks(tiny_model: Any, start_
         for search in searches:
             reasons = {one.finish_reason for one in search.news()}
             assert reasons <= {FinishReason.CANCELLED} or reasons <= {FinishReason.LENGTH}
+    assert engine.core.stats().free_blocks == 60
+
+
+@pytest.mark.parametrize("end", ["found", "cancelled", "timeout"])
+def test_each_choice_hears_of_its_end_also_where_the_listener_of_another_fails(
+    tiny_model: Any, start_engine: Any, end: str
+) -> None:
+    engine = start_engine(tiny_model("llama").folder, blocks=60)
+    inbox: queue.Queue[tuple[int, FinishReason | None]] = queue.Queue()
+
+    def listener(choice: int) -> Callable[[SequenceOutput], None]:
+        def listen(news: SequenceOutput) -> None:
+            inbox.put((choice, news.finish_reason))
+            if choice < 2:
+                raise ZeroDivisionError("no ear")
+
+        return listen
+
+    params = SamplingParams(beams=3, choices=3, max_tokens=5)
+    with engine.held():
+        timeout_s = 0.0 if end == "timeout" else None
+        number = engine.core.submit(PROMPTS[0], params, *map(listener, range(3)), timeout_s=timeout_s)
+        if end == "cancelled":
+            engine.core.cancel(number)
+    wanted = FinishReason.LENGTH if end == "found" else FinishReason(end)
+    assert [inbox.get(timeout=60) for _ in range(3)] == [(choice, wanted) for choice in range(3)]
+    assert len(engine.tokens([[5, 6]], 4)[0]) == 4
     assert engine.core.stats().free_blocks == 60
 
 

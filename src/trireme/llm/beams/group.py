@@ -96,22 +96,31 @@ class BeamGroup:
         return moves
 
     def _tell(self, news: SequenceOutput) -> None:
-        """The leader's last news, which are all that come."""
+        """The leader's last news, which are all that come: each choice hears of its end, also where the listener of
+        another fails; raises what the first has failed with."""
+        told = self._news_of_choices(news)
+        failures: list[Exception] = []
+        for listener, own in zip(self._listeners, told, strict=True):
+            try:
+                listener(own)
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _news_of_choices(self, news: SequenceOutput) -> list[SequenceOutput]:
         if not self._search.is_done or news.error:
-            for listener in self._listeners:
-                listener(news._replace(token_ids=(), logprobs=()))
-            return
-        for listener, found in zip(self._listeners, self._found(), strict=True):
-            tokens = found.beam.tokens
-            listener(
-                news._replace(
-                    token_ids=tokens,
-                    logprobs=found.beam.logprobs,
-                    finish_reason=_reason_of(found),
-                    stop_token=tokens[-1] if found.has_ended else None,
-                    score=found.score,
-                )
+            return [news._replace(token_ids=(), logprobs=())] * len(self._listeners)
+        return [
+            news._replace(
+                token_ids=found.beam.tokens,
+                logprobs=found.beam.logprobs,
+                finish_reason=_reason_of(found),
+                stop_token=found.beam.tokens[-1] if found.has_ended else None,
+                score=found.score,
             )
+            for found in self._found()
+        ]
 
     def _found(self) -> list[Hypothesis]:
         """As many as are listened to; where fewer texts are possible, the last of them again."""
