@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -286,15 +285,14 @@ def test_a_worker_that_nobody_waits_for_any_more_is_ended(fork_server: ForkServe
     Peer(fork_server).close()
 
 
-def test_processes_that_models_leave_behind_are_collected(fork_server: ForkServer) -> None:
-    orphan = os.fork()
-    if not orphan:
-        os._exit(0)
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{orphan}").exists():
-        fork_server.reap_orphans()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def test_processes_that_models_leave_behind_are_all_collected_at_the_second_look(fork_server: ForkServer) -> None:
+    orphans = [os.fork() or os._exit(0) for _ in range(5)]
+    for orphan in orphans:
+        os.waitid(os.P_PID, orphan, os.WEXITED | os.WNOWAIT)
+    fork_server.reap_orphans()
+    assert [Path(f"/proc/{orphan}").exists() for orphan in orphans] == [True] * 5
+    fork_server.reap_orphans()
+    assert [Path(f"/proc/{orphan}").exists() for orphan in orphans] == [False] * 5
 
 
 def test_a_want_of_descriptors_costs_none(fork_server: ForkServer) -> None:

@@ -31,7 +31,7 @@ from trireme.backends.python.process.variables import (
     worker_environment,
 )
 from trireme.backends.python.worker.process_mark import end_marked
-from trireme.machine.process_state import is_stopped
+from trireme.machine.process_state import ended_children, is_stopped
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class ForkServer:
         self._turn = asyncio.Lock()
         self._failures = 0
         self._is_closed = False
-        self._ended_before: int | None = None
+        self._ended_before: set[int] = set()
 
     @classmethod
     def start(cls) -> ForkServer | None:
@@ -104,17 +104,14 @@ class ForkServer:
             raise
 
     def reap_orphans(self) -> None:
-        """Collects an ended process that a model left behind and this process adopted. To be called now and then: a
-        process found ended at two calls in a row is nobody's, since our own are waited for at once."""
-        try:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            ended = None
-        orphan = None if ended is None else ended.si_pid
-        if orphan is not None and orphan == self._ended_before:
-            os.waitpid(orphan, os.WNOHANG)
-            orphan = None
-        self._ended_before = orphan
+        """Collects the ended processes that models left behind and this process adopted. To be called now and then: one
+        that is found ended at two calls in a row is nobody's, since our own are waited for at once."""
+        ended = ended_children()
+        orphans = ended & self._ended_before
+        for orphan in orphans:
+            with contextlib.suppress(ChildProcessError):  # somebody was late, not nobody
+                os.waitpid(orphan, os.WNOHANG)
+        self._ended_before = ended - orphans
 
     def close(self) -> None:
         """Ends the process, and all workers and what they started that are still there."""
