@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from tiny_language_models import TinyModel
+
+from trireme.llm.executors.numpy.executor import NumpyExecutor
+from trireme.llm.models.catalog import load_weights, read_spec
+from trireme.llm.options import EngineOptions
 
 ATTENTION = (
     "q_proj", "k_proj", "v_proj", "qkv_proj", "query_key_value", "c_attn", "o_proj", "out_proj", "dense",
@@ -21,6 +25,12 @@ MLP = (
     "c_proj",
 )  # fmt: skip
 EVERY = ATTENTION + MLP
+_WEIGHTS = "adapter_model.safetensors"
+
+
+def write_adapters(tiny: TinyModel, folder: Path, names: Iterable[str]) -> dict[str, TinyModel]:
+    """An adapter of each name, each with other matrices; returns by their names the models that have them inside."""
+    return {name: write_adapter(tiny, folder / name, seed=seed) for seed, name in enumerate(names, 1)}
 
 
 def write_adapter(
@@ -31,7 +41,7 @@ def write_adapter(
     rank: int = 4,
     alpha: float = 8.0,
     seed: int = 1,
-    file: str = "adapter_model.safetensors",
+    file: str = _WEIGHTS,
     **config: Any,
 ) -> TinyModel:
     """An adapter with random matrices, large enough to change the text; returns the model that has it inside."""
@@ -60,6 +70,18 @@ def write_adapter(
     else:
         save_file(tensors, folder / file)
     return TinyModel(tiny.folder, merged)
+
+
+def cut_off(folder: Path) -> None:
+    """Leaves the end of an adapter's weights out, as a copy that was broken off does."""
+    path = folder / _WEIGHTS
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def executor_of(tiny: TinyModel) -> NumpyExecutor:
+    """Computes the model, with adapters where they are placed."""
+    spec = read_spec(tiny.folder)
+    return NumpyExecutor(spec, load_weights(tiny.folder, spec), EngineOptions(cache_bytes=1 << 20))
 
 
 def _by_pattern(pattern: dict[str, Any], module: str, default: float) -> Any:

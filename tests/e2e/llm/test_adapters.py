@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from running_server import RunningServer
-from tiny_adapters import ATTENTION, write_adapter
+from tiny_adapters import ATTENTION, cut_off, write_adapter, write_adapters
 from tiny_language_models import TinyModel, build
 from tiny_tokenizers import byte_level, write_folder
 
@@ -50,12 +50,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     model = folder / "model_repository" / "tiny"
     tiny = build("llama", model / "1")
     write_folder(model / "1", byte_level())
-    models = {"": tiny}
-    for seed, name in enumerate(("french", "german", "polish")):
-        models[name] = write_adapter(tiny, model / "adapters" / name, seed=seed + 1)
+    models = {"": tiny, **write_adapters(tiny, model / "adapters", ("french", "german", "polish"))}
     write_adapter(tiny, model / "adapters" / "cut", ATTENTION)
-    damaged = model / "adapters" / "cut" / "adapter_model.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-40])
+    cut_off(model / "adapters" / "cut")
     (model / "config.pbtxt").write_text(CONFIG)
     with RunningServer(folder) as server:
         server.wait_until_listening(timeout_s=110)

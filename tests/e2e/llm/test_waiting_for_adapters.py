@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from running_server import RunningServer
-from tiny_adapters import write_adapter
+from tiny_adapters import write_adapters
 from tiny_language_models import build
 from tiny_tokenizers import byte_level, write_folder
 
@@ -31,8 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     model = folder / "model_repository" / "tiny"
     tiny = build("llama", model / "1")
     write_folder(model / "1", byte_level())
-    for seed, name in enumerate(("french", "german")):
-        write_adapter(tiny, model / "adapters" / name, seed=seed + 1)
+    write_adapters(tiny, model / "adapters", ("french", "german"))
     (model / "config.pbtxt").write_text(CONFIG)
     with RunningServer(folder) as server:
         server.wait_until_listening()

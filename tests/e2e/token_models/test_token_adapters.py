@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from running_server import RunningServer
-from tiny_adapters import write_adapter
+from tiny_adapters import cut_off, write_adapters
 from tiny_language_models import TinyModel, build
 
 PROMPT, COUNT = [5, 9, 14, 3], 8
@@ -51,12 +51,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("server")
     tiny = build("llama", folder / "weights")
     adapters = folder / "lora_prefetch"
-    models: dict[int | None, TinyModel] = {None: tiny}
-    for task in (0, 1, 3):
-        models[task] = write_adapter(tiny, adapters / str(task), seed=task + 1)
+    adapted = write_adapters(tiny, adapters, ("0", "1", "3"))
+    models: dict[int | None, TinyModel] = {None: tiny, **{int(task): model for task, model in adapted.items()}}
     shutil.copytree(adapters / "3", adapters / "4")
-    damaged = adapters / "4" / "adapter_model.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-40])
+    cut_off(adapters / "4")
     for name, decoupled in (("whole", "false"), ("stepwise", "true")):
         (folder / "model_repository" / name / "1").mkdir(parents=True)
         text = CONFIG.format(weights=folder / "weights", adapters=adapters, decoupled=decoupled)

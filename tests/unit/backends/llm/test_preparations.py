@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tiny_adapters import write_adapter
+from tiny_adapters import executor_of, write_adapters
 from tiny_language_models import build
 from waiting import until
 
@@ -18,9 +18,7 @@ from trireme.backends.llm.preparations import Preparations
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.adapters.store import AdapterStore
-from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.grammar.compiler import NewGrammarError
-from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
 from trireme.llm.unbegun import IsWanted, NotWantedError
 
@@ -50,11 +48,9 @@ class Prepared:
 
     def __init__(self, folder: Path) -> None:
         tiny = build("llama", folder / "model")
-        for seed, name in enumerate(("french", "german", "polish", "breton")):
-            write_adapter(tiny, folder / "adapters" / name, seed=seed)
-        spec = read_spec(tiny.folder)
-        executor = NumpyExecutor(spec, load_weights(tiny.folder, spec), EngineOptions(cache_bytes=1 << 20))
-        self.store = AdapterStore(spec, EngineOptions(adapters=folder / "adapters", max_adapters=2), executor)
+        write_adapters(tiny, folder / "adapters", ("french", "german", "polish", "breton"))
+        executor = executor_of(tiny)
+        self.store = AdapterStore(executor.spec, EngineOptions(adapters=folder / "adapters", max_adapters=2), executor)
         self.look_again = threading.Event()
         grammars = SimpleNamespace(look_again=self.look_again.set, compiles_at_once=True)
         self.all: Any = Preparations(SimpleNamespace(adapters=self.store, grammars=grammars), 100)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_adapters import write_adapter
+from tiny_adapters import write_adapters
 from tiny_language_models import TinyModel
 from tiny_tokenizers import byte_level, write_folder
 
@@ -34,8 +34,7 @@ def folder(tiny_model: Models, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def merged(tiny_model: Models, tmp_path: Path) -> dict[str, TinyModel]:
-    tiny = tiny_model("llama")
-    return {name: write_adapter(tiny, tmp_path / name, seed=seed) for seed, name in enumerate(("one", "other"))}
+    return write_adapters(tiny_model("llama"), tmp_path, ("one", "other"))
 
 
 @pytest.fixture

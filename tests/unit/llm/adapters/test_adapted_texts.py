@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_adapters import ATTENTION, EVERY, write_adapter
+from tiny_adapters import ATTENTION, EVERY, write_adapter, write_adapters
 from tiny_language_models import TinyModel
 
 PROMPTS = [[5, 9, 17, 40, 3, 88, 61], [7, 7, 21], [99, 4, 12, 63, 100, 3, 8, 41, 20, 11, 90]]
@@ -60,8 +60,7 @@ def test_the_cache_of_one_adapter_is_nobody_elses(
     tiny_model: Models, start_adapted: Callable[..., Any], tmp_path: Path, kind: str
 ) -> None:
     tiny, prompt = tiny_model("llama"), PROMPTS[2] + PROMPTS[0]
-    models = {"": tiny, "a": write_adapter(tiny, tmp_path / "a", seed=1)}
-    models["b"] = write_adapter(tiny, tmp_path / "b", seed=2)
+    models = {"": tiny, **write_adapters(tiny, tmp_path, ("a", "b"))}
     engine = start_adapted(tiny.folder, tmp_path, kind=kind)
     for name in ("a", "", "b", "a", "", "b"):
         assert engine.tokens([(prompt, name)], COUNT) == [models[name].continuation(prompt, COUNT)], name

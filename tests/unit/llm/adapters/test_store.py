@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tiny_adapters import write_adapter
+from tiny_adapters import cut_off, executor_of, write_adapter, write_adapters
 from tiny_language_models import TinyModel
 
 from trireme.llm.adapters.adapter import Adapter, AdapterError, UnknownAdapterError
 from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
-from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
 from trireme.llm.unbegun import EngineClosedError, NotWantedError
 
@@ -24,17 +23,14 @@ Models = Callable[[str], TinyModel]
 
 @pytest.fixture
 def folder(tiny_model: Models, tmp_path: Path) -> Path:
-    for seed, name in enumerate(("french", "german", "polish")):
-        write_adapter(tiny_model("llama"), tmp_path / name, seed=seed)
+    write_adapters(tiny_model("llama"), tmp_path, ("french", "german", "polish"))
     (tmp_path / "notes").mkdir()
     return tmp_path
 
 
 @pytest.fixture
 def executor(tiny_model: Models) -> NumpyExecutor:
-    source = tiny_model("llama").folder
-    spec = read_spec(source)
-    return NumpyExecutor(spec, load_weights(source, spec), EngineOptions(cache_bytes=1 << 20))
+    return executor_of(tiny_model("llama"))
 
 
 @pytest.fixture
@@ -224,7 +220,7 @@ def test_one_that_does_not_fit_takes_no_room(store: AdapterStore, folder: Path) 
     store.give_back(store.take("german"))
     store.give_back(store.take("polish"))
     whole = (folder / "french" / "adapter_model.safetensors").read_bytes()
-    (folder / "french" / "adapter_model.safetensors").write_bytes(whole[:-10])
+    cut_off(folder / "french")
     with pytest.raises(AdapterError):
         store.take("french")
     assert store.kept_names == ["german", "polish"]
