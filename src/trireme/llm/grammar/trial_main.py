@@ -129,16 +129,20 @@ class _Trials:
         except OSError as error:
             os.close(ours)
             os.close(theirs)
-            _tell(number, None, f'{{"failure": {json.dumps(str(error))}}}'.encode())
+            _tell(number, None, _failure(error))
             return
         if pid:
             os.close(theirs)
             self._selector.register(ours, selectors.EVENT_READ, _Child(number, pid))
             return
+        code = 1
         try:
             self._try(job, theirs)
+        except Exception as error:  # there is no thread left for it, say
+            os.write(theirs, _failure(error))
+            code = 0
         finally:
-            os._exit(1)
+            os._exit(code)
 
     def _read(self, pipe: int, child: _Child) -> None:
         found = os.read(pipe, 65536)
@@ -233,6 +237,11 @@ def _reason(library: Any, vocabulary: Any, source: str) -> str:
         raise
     except BaseException as error:  # a panic of the library is no Exception
         return str(error) or type(error).__name__
+
+
+def _failure(error: Exception) -> bytes:
+    """The answer where there was no trial."""
+    return json.dumps({"failure": str(error)}).encode()
 
 
 def _tell(number: bytes, exit_code: int | None, answer: bytes) -> None:

@@ -16,6 +16,7 @@ import pytest
 from waiting import until
 
 from trireme.llm import Engine, SamplingError
+from trireme.llm.grammar import trial_process
 from trireme.llm.grammar.sources import json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
 from trireme.llm.grammar.trial_line import AT_A_TIME, NoTrialError
@@ -214,6 +215,22 @@ def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: 
         tried.check(GOOD, Bytes)
     finally:
         tried.close()
+
+
+def test_a_want_of_threads_is_no_fault_of_the_grammar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import runpy, threading\n"
+        "def start(thread):\n"
+        '    raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = start\n"
+        f"runpy.run_path({str(trial_process._PROGRAM)!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr(trial_process, "_PROGRAM", program)
+    with pytest.raises(NoTrialError, match="a grammar cannot be tried: can't start new thread"):
+        tried.check(GOOD, Bytes)
 
 
 def test_what_is_left_of_a_killed_process_ends_with_it() -> None:
