@@ -85,6 +85,26 @@ def save(model: Any, folder: Path, factor: float = 6) -> None:
     model.eval().save_pretrained(folder)
 
 
+def let_sounds_differ(encoder: Any) -> None:
+    """So that features tell what is heard more than when: else the sines of the positions drown it."""
+    import torch
+
+    with torch.no_grad():
+        encoder.embed_positions.weight.mul_(1 / 60)
+        for convolution in (encoder.conv1, encoder.conv2):
+            convolution.weight.mul_(3)
+
+
+def _let_words_follow_what_is_heard(decoder: Any) -> None:
+    """And their place in the text: else each word is the one before it once more, whose embedding the head shares."""
+    import torch
+
+    with torch.no_grad():
+        for layer in decoder.layers:
+            layer.encoder_attn.out_proj.weight.mul_(3)
+        decoder.embed_positions.weight.mul_(4)
+
+
 def word_tokenizer(folder: Path) -> Any:
     """WordPiece over a few words, with BERT's special tokens."""
     from transformers import BertTokenizerFast
@@ -250,6 +270,8 @@ def _whisper(_kind: str, folder: Path) -> None:
     )
     model = transformers.WhisperForConditionalGeneration(config)
     model.generation_config.max_length = 20
+    let_sounds_differ(model.model.encoder)
+    _let_words_follow_what_is_heard(model.model.decoder)
     save(model, folder)
     extractor = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=2)
     extractor.save_pretrained(folder)
