@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_models
-from tiny_task_models import SIZES, save, word_tokenizer
+from tiny_task_models import SIZES, let_sounds_differ, save, word_tokenizer
 
 KINDS = (
     "llava",
@@ -54,6 +54,16 @@ def padding_tokenizer(folder: Path, *special: str) -> Any:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<pad>", *special], "pad_token": "<pad>"})
     return tokenizer
+
+
+def _write_words_by_the_text(language_model: Any, head: Any) -> None:
+    """So that no two texts become one: the words of a prompt weigh as much as all that is heard beside them, and single
+    bytes, which are one sign of replacement whatever they are, are never the likeliest."""
+    import torch
+
+    with torch.no_grad():
+        language_model.embed_tokens.weight.mul_(8)
+        head.weight[: 1 + 256] = 0  # the end and the bytes, the first ids of the tokenizer
 
 
 def _text_sizes(tokenizer: Any) -> dict[str, Any]:
@@ -178,7 +188,10 @@ def _qwen2audio(_kind: str, folder: Path) -> None:
         audio_token_index=tokenizer.convert_tokens_to_ids("<|AUDIO|>"),
         pad_token_id=tokenizer.pad_token_id,
     )
-    save(t.Qwen2AudioForConditionalGeneration(config), folder)
+    model = t.Qwen2AudioForConditionalGeneration(config)
+    let_sounds_differ(model.model.audio_tower)
+    _write_words_by_the_text(model.model.language_model, model.lm_head)
+    save(model, folder)
 
 
 _BUILDERS: dict[str, Callable[[str, Path], None]] = {
