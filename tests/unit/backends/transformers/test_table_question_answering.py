@@ -63,13 +63,17 @@ def test_selected_cells_equal_the_pipelines(serve: Any, library: Any, pandas: An
 def test_a_conversation_equals_the_pipelines_sequence(serve: Any, library: Any, pandas: Any, kind: str) -> None:
     folder = multimodal_model(kind)
     pipeline = library.pipeline("table-question-answering", model=str(folder))
+    first, second, third = QUERIES
+    begun = [(table, pair) for table in (FLEET, PLACES) for pair in ((first, second), (second, third), (third, first))]
     results = serve(folder).infer_many(
-        [asked(FLEET, QUERIES[1], (QUERIES[0],)), asked(PLACES, QUERIES[2], (QUERIES[1],)), asked(FLEET, QUERIES[1])]
+        [asked(table, query, (before,)) for table, (before, query) in begun]
+        + [asked(table, query) for table, (_, query) in begun]
     )
-    assert_answer(results[0], pipeline(table=FLEET, query=QUERIES[:2], sequential=True)[-1])
-    assert_answer(results[1], pipeline(table=PLACES, query=QUERIES[1:], sequential=True)[-1])
-    assert_answer(results[2], pipeline(table=FLEET, query=QUERIES[1]))
-    assert texts(results[0]["answer"]) != texts(results[2]["answer"])
+    after, alone = results[: len(begun)], results[len(begun) :]
+    for result, lonely, (table, queries) in zip(after, alone, begun, strict=True):
+        assert_answer(result, pipeline(table=table, query=list(queries), sequential=True)[-1])
+        assert_answer(lonely, pipeline(table=table, query=queries[-1]))
+    assert [texts(result["answer"]) for result in after] != [texts(result["answer"]) for result in alone]
 
 
 def test_the_last_rows_of_a_long_table_are_left_out(serve: Any, library: Any, pandas: Any) -> None:
