@@ -3,9 +3,12 @@ crash, take any memory or never end."""
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TypeVar
 
@@ -53,6 +56,18 @@ class HelperProcess:
         for part in parts:
             self._process.stdin.write(part)
         self._process.stdin.flush()
+
+    def tell_within(self, limit_s: float, message: bytes) -> None:
+        """The same, also to one that may have stopped to read: it is killed where it has not taken all by then."""
+        assert self._process.stdin is not None
+        pipe, left, end = self._process.stdin.fileno(), memoryview(message), time.monotonic() + limit_s
+        room = select.poll()
+        room.register(pipe, select.POLLOUT)
+        while left:
+            if not room.poll(max(0.0, end - time.monotonic()) * 1000):
+                self._kill_late()
+                raise TimeoutError(f"it has not read what it was told within {limit_s:g} s")
+            left = left[os.write(pipe, left[: select.PIPE_BUF]) :]
 
     def lines(self) -> Iterator[bytes]:
         """What comes without being asked for, until the end; for a thread beside the one that tells."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,3 +64,16 @@ def test_one_that_is_killed_at_work_is_not_called_late() -> None:
         process.kill()
         process.end()
         assert (process.exit_code, process.was_late) == (-signal.SIGKILL, False)
+
+
+def test_one_that_reads_no_more_is_killed() -> None:
+    with helper(ECHO) as process:
+        process.tell_within(30, b"x" * 300_000 + b"\n")  # which does not fit into the pipe
+        assert process.ask([], line_of, 30) == b"x" * 300_000 + b"\n"
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(TimeoutError, match=r"has not read what it was told within 0\.3 s"):
+            process.tell_within(0.3, b"x" * 300_000)
+        process.end()
+        assert (process.exit_code, process.was_late) == (-signal.SIGKILL, True)
+        with pytest.raises(ValueError, match="closed"):
+            process.tell_within(30, b"again\n")

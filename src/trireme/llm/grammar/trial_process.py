@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import threading
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ _START_SECONDS: Final = 60.0
 _PATIENCE: Final = 2
 """So many times its processor time a trial may take on a machine that has much else to do, and a moment more."""
 _MOMENT_S: Final = 1.0
+_ANSWER_S: Final = 10.0
+"""So long the process may take to read what it is to do, and to tell of a trial that it was to end."""
 _PROGRAM: Final = Path(trial_main.__file__).with_name("trial_main.py")
 
 
@@ -73,30 +76,43 @@ class TrialProcess:
 
     def try_one(self, source: str, seconds: float, niceness: int, is_wanted: IsWanted) -> Tried:
         """Tries it for so many seconds of processor time. Raises NotWantedError, or NoTrialError where the process is
-        gone."""
+        gone, or hangs."""
         number = next(self._numbers)
         limit = time.monotonic() + _PATIENCE * seconds + _MOMENT_S
         with self._news:
             self._under_way[number] = None
         try:
             self._send(f"{number} {seconds:g} {niceness} {json.dumps(source)}\n")
-            with self._news:
-                while (found := self._under_way[number]) is None:
-                    left_s = limit - time.monotonic()
-                    if self._is_over:
-                        raise NoTrialError("the process that tries grammars was killed; send the request again")
-                    if left_s <= 0 or not is_wanted():
-                        break
-                    self._news.wait(left_s)
+            found = self._heard_of(number, limit, is_wanted)
+            return self._ended(number, is_wanted) if found is None else found
         finally:
             with self._news:
                 del self._under_way[number]
-        if found is not None:
-            return found
+
+    def _ended(self, number: int, is_wanted: IsWanted) -> Tried:
+        """Ends a trial that has had its time, or that nobody wants. The process has only to tell of that: where it does
+        not, the time was not the grammar's fault."""
         self._send(f"{number}\n")
+        found = self._heard_of(number, time.monotonic() + _ANSWER_S, is_wanted)
         if not is_wanted():
             raise NotWantedError
-        return Tried(None, "", 0)
+        if found is None:
+            self.kill()
+            self._be_over()
+            raise NoTrialError("the process that tries grammars does not answer; send the request again")
+        return Tried(None, "", 0) if found.exit_code == -signal.SIGKILL else found
+
+    def _heard_of(self, number: int, limit: float, is_wanted: IsWanted) -> Tried | None:
+        """How a trial has ended; None where that is not known by then, or it is wanted no more."""
+        with self._news:
+            while (found := self._under_way[number]) is None:
+                left_s = limit - time.monotonic()
+                if self._is_over:
+                    raise NoTrialError("the process that tries grammars was killed; send the request again")
+                if left_s <= 0 or not is_wanted():
+                    break
+                self._news.wait(left_s)
+            return found
 
     def look_again(self) -> None:
         """To be called when it may be that a grammar is not wanted any more."""
@@ -116,11 +132,9 @@ class TrialProcess:
     def _send(self, message: str) -> None:
         with self._sending:
             try:
-                self._process.tell([message.encode()])
-            except (OSError, ValueError):  # it is gone, which whoever listens hears as well
-                with self._news:
-                    self._is_over = True
-                    self._news.notify_all()
+                self._process.tell_within(_ANSWER_S, message.encode())
+            except (OSError, ValueError):  # it is gone by now, which whoever listens hears as well
+                self._be_over()
 
     def _listen(self) -> None:
         """In a thread of its own, until it is gone."""
@@ -133,6 +147,9 @@ class TrialProcess:
                         told["exit_code"], answer.get("reason", ""), answer.get("bytes", 0), answer.get("failure", "")
                     )
                     self._news.notify_all()
+        self._be_over()
+
+    def _be_over(self) -> None:
         with self._news:
             self._is_over = True
             self._news.notify_all()

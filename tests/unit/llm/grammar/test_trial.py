@@ -217,6 +217,37 @@ def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: 
         tried.close()
 
 
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_a_process_that_hangs_is_no_fault_of_the_grammar_and_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """One that is too large for the pipe cannot even be handed over."""
+    monkeypatch.setattr(trial_process, "_ANSWER_S", 0.5, raising=False)
+    tried, told = GrammarTrials((0.02,)), list[BaseException]()
+    tried.check(GOOD, Bytes)
+    first = tried.pid
+    assert first is not None
+
+    def ask() -> None:
+        try:
+            tried.check(lark_source(f'start: "{"a" * size}"'), Bytes)
+        except (NoTrialError, TrialError) as error:
+            told.append(error)
+
+    os.kill(first, signal.SIGSTOP)
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        asking.join(20)
+        assert [type(error) for error in told] == [NoTrialError]
+        assert "send the request again" in str(told[0])
+        tried.check(GOOD, Bytes)
+        assert tried.pid not in (None, first)
+    finally:
+        tried.close()
+        asking.join(20)
+
+
 def test_a_want_of_threads_is_no_fault_of_the_grammar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials
 ) -> None:
