@@ -85,17 +85,18 @@ class TrialProcess:
             self._send(f"{number} {seconds:g} {niceness} {json.dumps(source)}\n")
             found = self._heard_of(number, limit, is_wanted)
             return self._ended(number, is_wanted) if found is None else found
+        except NotWantedError:
+            self._send(f"{number}\n")
+            raise
         finally:
             with self._news:
                 del self._under_way[number]
 
     def _ended(self, number: int, is_wanted: IsWanted) -> Tried:
-        """Ends a trial that has had its time, or that nobody wants. The process has only to tell of that: where it does
-        not, the time was not the grammar's fault."""
+        """Ends a trial that has had its time. The process has only to tell of that: where it does not, the time was not
+        the grammar's fault."""
         self._send(f"{number}\n")
         found = self._heard_of(number, time.monotonic() + _ANSWER_S, is_wanted)
-        if not is_wanted():
-            raise NotWantedError
         if found is None:
             self.kill()
             self._be_over()
@@ -103,13 +104,15 @@ class TrialProcess:
         return Tried(None, "", 0) if found.exit_code == -signal.SIGKILL else found
 
     def _heard_of(self, number: int, limit: float, is_wanted: IsWanted) -> Tried | None:
-        """How a trial has ended; None where that is not known by then, or it is wanted no more."""
+        """How a trial has ended; None where that is not known by then. Raises NotWantedError, or NoTrialError."""
         with self._news:
             while (found := self._under_way[number]) is None:
                 left_s = limit - time.monotonic()
                 if self._is_over:
                     raise NoTrialError("the process that tries grammars was killed; send the request again")
-                if left_s <= 0 or not is_wanted():
+                if not is_wanted():  # which is asked once: others may want it the moment after
+                    raise NotWantedError
+                if left_s <= 0:
                     break
                 self._news.wait(left_s)
             return found

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,24 @@ def test_a_trial_that_nobody_waits_for_any_more_ends() -> None:
         trials.check(GOOD, Bytes)
     finally:
         trials.close()
+
+
+def test_one_that_is_wanted_again_the_moment_after_is_not_taken_for_one_that_had_its_time() -> None:
+    trials, was_left = GrammarTrials((120,)), threading.Event()
+
+    def is_wanted() -> bool:
+        if was_left.is_set() or trials.pid is None or not children(trials.pid):
+            return True
+        was_left.set()
+        return False
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(trials.check, json_source(MULTIPLES), Bytes, is_wanted)
+        try:
+            until(lambda: trials.look_again() or was_left.is_set(), 60)
+            assert isinstance(asked.exception(60), NotWantedError)
+        finally:
+            trials.close()
 
 
 def children(pid: int | None) -> list[str]:
