@@ -9,6 +9,7 @@ from typing import Any
 from trireme.config.message import ConfigMessage, is_map, new_config
 from trireme.config.nearest import suggestion
 from trireme.core.errors import InvalidArgumentError
+from trireme.core.reading.json_levels import read_json
 from trireme.proto import model_config_pb2
 
 _SHOWN_LENGTH = 80
@@ -21,8 +22,8 @@ def from_json(text: str | bytes) -> ConfigMessage:
     Raises InvalidArgumentError naming the path of the member that is wrong.
     """
     try:
-        members = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        members = read_json(text)
+    except ValueError as error:
         raise InvalidArgumentError(f"not valid JSON: {error}") from None
     if not isinstance(members, dict):
         raise InvalidArgumentError(": Root element must be a message.")

@@ -95,6 +95,10 @@ def test_overrides_are_read_leniently() -> None:
     ("text", "expected"),
     [
         ("{", "not valid JSON"),
+        *(
+            ('{"name": ' + '{"a":' * levels + "1" + "}" * (levels + 1), "not valid JSON: it is nested too deeply")
+            for levels in (254, 3_000, 60_000, 100_000)
+        ),
         ('{"\\ud800": 1}', "Root element: a name is no text"),
         ('{"parameters": {"\\ud800": {"string_value": "x"}}}', "parameters: a name is no text"),
         ("[]", "Root element must be a message."),
