@@ -41,9 +41,14 @@ def may_complete_config(path: Path) -> bool:
     if model is None or model.bases or model.decorator_list:
         return True
     return any(getattr(node, "name", "") == "auto_complete_config" for node in model.body) or any(
-        isinstance(node, (ast.Assign, ast.If, ast.Try)) and "auto_complete_config" in ast.dump(node)
+        isinstance(node, (ast.Assign, ast.If, ast.Try)) and any(map(_names_completion, ast.walk(node)))
         for node in model.body
     )
+
+
+def _names_completion(node: ast.AST) -> bool:
+    """By itself, without what is inside it: code may be nested more deeply than functions may call each other."""
+    return any(isinstance(value, str) and "auto_complete_config" in value for _, value in ast.iter_fields(node))
 
 
 def _parsed(path: Path) -> ast.Module:
