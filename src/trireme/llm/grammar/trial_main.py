@@ -28,7 +28,7 @@ _MAX_LEXER_STATES = 50_000
 _MAX_REASON = 4096
 _DEATH_SIGNAL_OPTION = 1
 """PR_SET_PDEATHSIG."""
-_SIZE, _RESIDENT = 0, 1
+_SIZE, _RESIDENT, _SHARED = 0, 1, 2
 """Where `statm` has them."""
 
 
@@ -172,10 +172,9 @@ class _Trials:
         code = 1
         try:
             _limit_memory()
-            before = _pages()[_RESIDENT]
+            before = _own_bytes()
             reason = _reason(self._library, self._vocabulary, source)
-            taken = max(0, _pages()[_RESIDENT] - before) * resource.getpagesize()
-            told = {"reason": reason[:_MAX_REASON], "bytes": taken}
+            told = {"reason": reason[:_MAX_REASON], "bytes": max(0, _own_bytes() - before)}
             os.write(pipe, json.dumps(told).encode())
             code = 0
         except BaseException as error:
@@ -259,6 +258,13 @@ def _stack_bytes() -> int:
 def _limit_memory() -> None:
     taken = _pages()[_SIZE] * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MAX_MEMORY_BYTES,) * 2)
+
+
+def _own_bytes() -> int:
+    """Without the pages of files: those of the library are mapped anew when a child touches them, and are in the
+    engine's process already."""
+    pages = _pages()
+    return (pages[_RESIDENT] - pages[_SHARED]) * resource.getpagesize()
 
 
 def _pages() -> list[int]:

@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import llguidance
 import pytest
 from waiting import until
 
 from trireme.llm import Engine, SamplingError
-from trireme.llm.grammar import trial_process
+from trireme.llm.grammar import trial_main, trial_process
 from trireme.llm.grammar.sources import json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
 from trireme.llm.grammar.trial_line import AT_A_TIME, NoTrialError
@@ -140,6 +141,39 @@ def test_one_that_needs_more_than_its_first_turn_gets_another() -> None:
         assert 0 < taken_bytes < 256 << 20
     finally:
         trials.close()
+
+
+def test_a_trial_tells_about_as_much_memory_as_compiling_takes_from_the_process_that_asks() -> None:
+    program = (
+        "import sys\n"
+        "sys.path.append('tests')\n"
+        "from tests.unit.llm.grammar import test_trial as own\n"
+        "own.print_told_and_taken()\n"
+    )
+    told = json.loads(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout)
+    for told_bytes, taken_bytes in told:
+        assert 0.5 * taken_bytes < told_bytes < 2 * taken_bytes + (256 << 10), told
+
+
+def print_told_and_taken() -> None:
+    """Of grammars of three sizes: the mean of what their trials have told, and of what they have taken here."""
+    message = trial_process._message(Bytes)
+    vocabulary = llguidance.LLTokenizer(llguidance.TokenizerWrapper(trial_main.Vocabulary(message)), eos_token=[256])
+    tried, found, held = GrammarTrials((120,)), list[tuple[float, float]](), list[Any]()
+    sources = [
+        [json_source({"type": "object", "properties": {f"p{at}": {"type": "string"}}}) for at in range(40)],
+        [json_source({"enum": [f"{at} of {of} {'x' * 40}" for at in range(2000)]}) for of in range(10)],
+        [json_source({"type": "integer", "multipleOf": 49_999})],
+    ]
+    for source in (GOOD, sources[1][0]):  # what is there once for all of them
+        trial_main.compiled(llguidance, vocabulary, source)
+    for alike in sources:
+        told_bytes = sum(tried.check(source, Bytes) for source in alike)
+        before = trial_main._own_bytes()
+        held += [trial_main.compiled(llguidance, vocabulary, source) for source in alike]
+        found.append((told_bytes / len(alike), (trial_main._own_bytes() - before) / len(alike)))
+    tried.close()
+    print(json.dumps(found))
 
 
 def test_a_trial_that_nobody_waits_for_any_more_ends() -> None:
