@@ -77,7 +77,7 @@ class _Waiting:
     make: Make
     deadline: float | None
     needed: Hashable
-    """What others may wait for as well; itself, where nobody else does."""
+    """What others may wait for as well; an object of its own, where nobody else does."""
 
     def end_reason(self) -> FinishReason | None:
         """Why it need not wait any longer."""
@@ -130,9 +130,7 @@ class WaitingRequests:
         Raises EngineBusyError where too many wait. `deadline` is one of `time.monotonic`. Those for which the same is
         `needed` are begun one after another.
         """
-        one = _Waiting(waiter, make, deadline, needed)
-        if needed is None:
-            one.needed = one
+        one = _Waiting(waiter, make, deadline, object() if needed is None else needed)
         with self._lock:
             if self._max_waiting and self._count >= self._max_waiting:
                 raise EngineBusyError(

@@ -81,7 +81,8 @@ def test_a_request_whose_time_is_over_is_ended_while_no_place_is_free(prepared: 
     late = prepared.ask("polish", time.monotonic() + 600)
     until(lambda: prepared.store._kept["french"].is_leaving)
     patient = prepared.ask("breton", time.monotonic() + 600)
-    next(iter(prepared.all._adapters._loads._waiting)).deadline = time.monotonic()
+    (one,) = next(iter(prepared.all._adapters._loads._waiting.values()))
+    one.deadline = time.monotonic()
     prepared.all.end_overdue()
     assert late.told == ["the request was ended: timeout"]
     prepared.store.give_back(prepared.begun.pop(0))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from typing import Any, TypeVar
 
 import pytest
@@ -100,6 +102,29 @@ def test_those_that_wait_for_the_same_take_no_thread_from_others() -> None:
     is_made.set()
     waiting.stop()
     assert found == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("needed", [None, "the same"])
+def test_nothing_is_left_of_them_that_a_garbage_collection_had_to_find(needed: str | None) -> None:
+    waiting, found = WaitingRequests(0, "adapters to be read"), list[str]()
+    held: list[weakref.ref[Any]] = []
+
+    def fail(is_wanted: IsWanted) -> Made:
+        raise SamplingError("no such thing")
+
+    gc.collect()
+    gc.disable()
+    try:
+        for make in (noting(found, "begun"), fail):
+            sender = Sender()
+            held.append(weakref.ref(sender))
+            waiting.add(waiter(sender), make, None, needed)
+        del sender
+        waiting.stop()
+        assert found == ["begun"]
+        assert [one() for one in held] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_one_that_has_left_leaves_the_making_to_the_next() -> None:
