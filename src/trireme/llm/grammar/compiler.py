@@ -19,12 +19,11 @@ from weakref import WeakSet
 from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
-from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.grammar.trial_main import compiled
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.tokenizer.port import Tokenizer
-from trireme.llm.unbegun import IsWanted, NotWantedError, always
+from trireme.llm.unbegun import EngineBusyError, IsWanted, NotWantedError, always
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_CHOICES = 4096
@@ -61,7 +60,8 @@ class GrammarCompiler:
     """May be called from any thread, but not from the one that runs steps: compiling takes its time.
 
     Every method takes the name of the option that asks, and raises SamplingError with that name, and with the library's
-    reason, where its grammar cannot be compiled; or NoTrialError, where that could not be tried.
+    reason, where its grammar cannot be compiled; NoTrialError, where that could not be tried; or EngineBusyError, where
+    those that answers follow leave no memory for it.
     """
 
     def __init__(
@@ -217,16 +217,25 @@ class GrammarCompiler:
         return grammar
 
     def _make_room(self, size_bytes: int) -> None:
-        """The longest unused leave; those that answers follow are there until they have ended."""
+        """The longest unused leave; those that answers follow are there until they have ended. None leaves for one that
+        is refused."""
         with self._lock:
-            while self._kept and _bytes_of(self._kept.values()) + size_bytes > _MAX_KEPT_BYTES:
-                self._kept.popitem(last=False)
+            spare = {key: grammar.size_bytes for key, grammar in self._kept.items() if not grammar.is_followed}
             taken_bytes = _bytes_of(self._all)
-        if taken_bytes + size_bytes > _MAX_ALL_BYTES:
-            raise NoTrialError(
-                f"the grammars of requests under way take {taken_bytes >> 20} MiB, and this one {size_bytes >> 20}; at "
-                f"most {_MAX_ALL_BYTES >> 20} MiB are taken: try again later"
-            )
+            followed_bytes = taken_bytes - sum(spare.values())
+            if followed_bytes + size_bytes > _MAX_ALL_BYTES:
+                raise EngineBusyError(
+                    f"the grammars of requests under way take {followed_bytes >> 20} MiB, and this one "
+                    f"{size_bytes >> 20}; at most {_MAX_ALL_BYTES >> 20} MiB are taken: try again later"
+                )
+            while self._kept and _bytes_of(self._kept.values()) + size_bytes > _MAX_KEPT_BYTES:
+                key, _ = self._kept.popitem(last=False)
+                taken_bytes -= spare.pop(key, 0)
+            for key, spare_bytes in spare.items():
+                if taken_bytes + size_bytes <= _MAX_ALL_BYTES:
+                    return
+                del self._kept[key]
+                taken_bytes -= spare_bytes
 
     def _refuse(self, key: _Key, reason: str, until: float) -> None:
         """From now on, without a trial."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from typing import Any, Final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -68,10 +69,18 @@ class CompiledGrammar:
         """The most that one of its masks takes, by the last ones."""
         self.refusal = ""
         """Why no sequence can follow it any more, once it has taken too long."""
+        self._states: WeakSet[MatcherState] = WeakSet()
 
     def start(self) -> MatcherState:
         """The state of a sequence without tokens."""
-        return MatcherState(self._matcher.deep_copy(), self)
+        state = MatcherState(self._matcher.deep_copy(), self)
+        self._states.add(state)
+        return state
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether there is a sequence that has a state of it."""
+        return len(self._states) > 0
 
     def mask_of(self, matcher: Any, is_first: bool) -> TokenBits:
         """Which tokens may come next; those that may come first are found out once."""

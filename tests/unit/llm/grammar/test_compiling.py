@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -18,7 +19,7 @@ from trireme.llm.grammar.token_bits import as_mask
 from trireme.llm.grammar.trial import TrialError
 from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.grammar.vocabulary import read_vocabulary
-from trireme.llm.unbegun import NotWantedError
+from trireme.llm.unbegun import EngineBusyError, NotWantedError
 
 
 @pytest.mark.parametrize(
@@ -150,11 +151,29 @@ def test_large_grammars_leave_sooner_and_those_in_use_have_a_bound(
         monkeypatch.setattr(grammars._trials, "tried", large)
         followed = [grammars.regex(pattern).start() for pattern in "abc"]
         assert len(grammars._kept) == 2
-        with pytest.raises(NoTrialError, match=r"grammars of requests under way take .* try again later"):
+        with pytest.raises(EngineBusyError, match=r"grammars of requests under way take .* try again later"):
             grammars.regex("d")
+        assert len(grammars._kept) == 2  # none has left for one that has not come
         followed.clear()
         assert grammars.regex("d").start()
         assert len(grammars._all) == 2
+
+
+def test_those_that_nobody_follows_leave_before_one_is_refused(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def large(*given: Any) -> Iterator[int]:
+        yield 100
+
+    monkeypatch.setattr(compiler, "_MAX_KEPT_BYTES", 450)
+    monkeypatch.setattr(compiler, "_MAX_ALL_BYTES", 350)
+    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
+        monkeypatch.setattr(grammars._trials, "tried", large)
+        followed = [grammars.regex(pattern).start() for pattern in "ab"]
+        unused = weakref.ref(grammars.regex("c"))
+        grammars.regex("d")
+        assert unused() is None
+        assert len(grammars._kept) == 3
+        assert len(followed) == 2
 
 
 def test_the_oldest_grammar_is_forgotten(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
