@@ -107,13 +107,15 @@ class GrammarTrials:
             raise TrialError(found.reason)
         if found.exit_code in (None, -signal.SIGPROF):
             return None
-        if found.exit_code == -signal.SIGKILL:
-            raise NoTrialError("the process that tries grammars was killed; send the request again")
         if found.exit_code in (-signal.SIGSEGV, -signal.SIGBUS):
             raise TrialError("it is nested too deeply", has_ended_trial=True)
-        if found.exit_code:
+        if found.exit_code in (-signal.SIGABRT, trial_main.OUT_OF_MEMORY):
             most = trial_main.MAX_MEMORY_BYTES >> 20
             raise TrialError(f"it takes more than {most} MiB of memory", has_ended_trial=True)
+        if found.exit_code == -signal.SIGKILL:
+            raise NoTrialError("the process that tries grammars was killed; send the request again")
+        if found.exit_code:
+            raise NoTrialError(f"the process that tried a grammar ended with {found.exit_code}; send the request again")
         return found
 
     def _running(self, vocabulary: Any) -> TrialProcess:

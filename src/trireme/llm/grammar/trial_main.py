@@ -5,6 +5,7 @@ at once. It has one thread, so that a child can be forked from it that has the l
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import importlib
 import json
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 
 MAX_MEMORY_BYTES = 256 << 20
 """That one grammar may take, beside what the process has already."""
+OUT_OF_MEMORY = 3
+"""The exit code of a trial that has come to that; where the library notices, it aborts."""
 _MAX_STACK_BYTES = 4 << 20
 _MIN_STACK_BYTES = 256 << 10
 _STACK_PARTS = 2
@@ -123,12 +126,13 @@ class _Trials:
                 os.kill(child.pid, signal.SIGKILL)
 
     def _begin(self, number: bytes, job: bytes) -> None:
-        ours, theirs = os.pipe()
+        pipe: tuple[int, ...] = ()
         try:
+            ours, theirs = pipe = os.pipe()
             pid = os.fork()
         except OSError as error:
-            os.close(ours)
-            os.close(theirs)
+            for end in pipe:
+                os.close(end)
             _tell(number, None, _failure(error))
             return
         if pid:
@@ -177,8 +181,12 @@ class _Trials:
             told = {"reason": reason[:_MAX_REASON], "bytes": max(0, _own_bytes() - before)}
             os.write(pipe, json.dumps(told).encode())
             code = 0
-        except BaseException as error:
-            print(f"a trial of a grammar ends: {error!r}", file=sys.stderr, flush=True)
+        except Exception as error:
+            if _is_want_of_memory(error):
+                code = OUT_OF_MEMORY
+            else:
+                os.write(pipe, _failure(error))
+                code = 0
         finally:
             os._exit(code)
 
@@ -232,15 +240,19 @@ def main() -> None:
 def _reason(library: Any, vocabulary: Any, source: str) -> str:
     try:
         return compiled(library, vocabulary, source).reason
-    except MemoryError:
+    except (MemoryError, OSError):
         raise
     except BaseException as error:  # a panic of the library is no Exception
         return str(error) or type(error).__name__
 
 
+def _is_want_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
 def _failure(error: Exception) -> bytes:
     """The answer where there was no trial."""
-    return json.dumps({"failure": str(error)}).encode()
+    return json.dumps({"failure": str(error) or type(error).__name__}).encode()
 
 
 def _tell(number: bytes, exit_code: int | None, answer: bytes) -> None:

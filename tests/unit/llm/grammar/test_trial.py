@@ -249,20 +249,27 @@ def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrials) 
     assert tried.pid != first
 
 
-def kill_once_at_work(pid: int, is_child: bool) -> None:
+def kill_once_at_work(pid: int, is_child: bool, number: int) -> None:
     until(lambda: children(pid), 60)
-    os.kill(int(children(pid)[0]) if is_child else pid, signal.SIGKILL)
+    os.kill(int(children(pid)[0]) if is_child else pid, number)
 
 
-@pytest.mark.parametrize("is_child", [False, True])
-def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_child", "number", "told"),
+    [
+        (False, signal.SIGKILL, "that tries grammars was killed"),
+        (True, signal.SIGKILL, "that tries grammars was killed"),
+        (True, signal.SIGTERM, "that tried a grammar ended with -15"),
+    ],
+)
+def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: bool, number: int, told: str) -> None:
     tried = GrammarTrials((120,))
     try:
         tried.check(GOOD, Bytes)
         assert tried.pid is not None
-        kill = threading.Thread(target=kill_once_at_work, args=(tried.pid, is_child))
+        kill = threading.Thread(target=kill_once_at_work, args=(tried.pid, is_child, number))
         kill.start()
-        with pytest.raises(NoTrialError, match="was killed; send the request again"):
+        with pytest.raises(NoTrialError, match=f"{told}; send the request again"):
             tried.check(json_source(MULTIPLES), Bytes)
         kill.join(60)
         tried.check(GOOD, Bytes)
@@ -301,20 +308,38 @@ def test_a_process_that_hangs_is_no_fault_of_the_grammar_and_is_replaced(
         asking.join(20)
 
 
-def test_a_want_of_threads_is_no_fault_of_the_grammar(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("threading.Thread.start = failing(RuntimeError('cannot start new thread'))", "cannot start new thread"),
+        ("threading.Thread.start = failing(MemoryError())", "MemoryError"),
+        ("os.pipe = failing(OSError(24, 'Too many open files'))", "Too many open files"),
+        ("os.fork = failing(OSError(11, 'Resource temporarily unavailable'))", "Resource temporarily unavailable"),
+        ("os.nice = failing(PermissionError(1, 'Operation not permitted'))", "Operation not permitted"),
+        ("resource.getpagesize = failing(OSError(23, 'Too many open files in system'))", "open files in system"),
+        ("resource.setrlimit(resource.RLIMIT_AS, (250 << 20,) * 2)", "not allowed to raise maximum limit"),
+    ],
+)
+def test_what_the_machine_lacks_is_no_fault_of_the_grammar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials, change: str, told: str
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import runpy, threading\n"
-        "def start(thread):\n"
-        '    raise RuntimeError("can\'t start new thread")\n'
-        "threading.Thread.start = start\n"
+        "import os, resource, runpy, threading\n"
+        "def failing(error):\n"
+        "    def fail(*given):\n"
+        "        raise error\n"
+        "    return fail\n"
+        f"{change}\n"
         f"runpy.run_path({str(trial_process._PROGRAM)!r}, run_name='__main__')\n"
     )
     monkeypatch.setattr(trial_process, "_PROGRAM", program)
-    with pytest.raises(NoTrialError, match="a grammar cannot be tried: can't start new thread"):
-        tried.check(GOOD, Bytes)
+    pids = set()
+    for _ in range(2):
+        with pytest.raises(NoTrialError, match=f"a grammar cannot be tried: .*{told}"):
+            tried.check(GOOD, Bytes)
+        pids.add(tried.pid)
+    assert len(pids) == 1
 
 
 def test_what_is_left_of_a_killed_process_ends_with_it() -> None:
