@@ -55,15 +55,24 @@ class TrialProcess:
 
     def start(self) -> None:
         """Returns when it is ready; raises NoTrialError."""
+        reason = "; what it wrote is in the log"
+        try:
+            if self._is_ready():
+                threading.Thread(target=self._listen, name="llm-trials", daemon=True).start()
+                return
+        except RuntimeError as error:  # there is no thread left
+            reason = f": {error}"
+        self.end()
+        raise NoTrialError(f"the process that tries grammars cannot be started{reason}")
+
+    def _is_ready(self) -> bool:
+        """Waits until it has read the vocabulary."""
         message = json.dumps(_message(self._vocabulary)).encode() + b"\n"
         try:
             line = self._process.ask([message], lambda stream: stream.readline(), _START_SECONDS)
         except OSError:
-            line = b""
-        if not line.endswith(b"\n"):
-            self.end()
-            raise NoTrialError("the process that tries grammars cannot be started; what it wrote is in the log")
-        threading.Thread(target=self._listen, name="llm-trials", daemon=True).start()
+            return False
+        return line.endswith(b"\n")
 
     @property
     def is_gone(self) -> bool:

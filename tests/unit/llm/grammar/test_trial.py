@@ -342,6 +342,27 @@ def test_what_the_machine_lacks_is_no_fault_of_the_grammar(
     assert len(pids) == 1
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_want_of_threads_where_grammars_are_asked_for_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials, left: int
+) -> None:
+    """One thread watches the time that the process takes to start, one listens to it."""
+    places, start = [None] * left, threading.Thread.start
+
+    def start_one(thread: threading.Thread) -> None:
+        if not places:
+            raise RuntimeError("can't start new thread")
+        places.pop()
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start_one)
+        with pytest.raises(NoTrialError, match="cannot be started: can't start new thread"):
+            tried.check(GOOD, Bytes)
+    assert tried.pid is None
+    tried.check(GOOD, Bytes)
+
+
 def test_what_is_left_of_a_killed_process_ends_with_it() -> None:
     tried = GrammarTrials((120,))
     tried.check(GOOD, Bytes)
