@@ -11,8 +11,8 @@ from trireme.backends.llm import tensors
 from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, tokens_answer
-from trireme.backends.llm.preparations import Preparations
 from trireme.backends.llm.settings import read_settings
+from trireme.backends.llm.unbegun_requests import UnbegunRequests
 from trireme.backends.llm.wishes import Wishes, read_timeout_s, read_wishes
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.logger import route_records_of
@@ -57,7 +57,7 @@ class TritonPythonModel:
             settings.max_new_tokens,
         )
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
-        self._preparations = Preparations(self._engine, settings.options.max_waiting)
+        self._unbegun = UnbegunRequests(self._engine, settings.options.max_waiting)
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
             self._adapter_metrics = AdapterMetrics(self._engine.adapters, config["name"], args["model_version"])
@@ -77,7 +77,7 @@ class TritonPythonModel:
         try:
             wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names(), self._forms)
         except NewGrammarError as new:
-            self._preparations.compile(new, sender, deadline, partial(self._begin_until, deadline, request, sender))
+            self._unbegun.compile(new, sender, deadline, partial(self._begin_until, deadline, request, sender))
             return
         if wishes.operation:
             self._answer_about_tokens(wishes, sender)
@@ -85,7 +85,7 @@ class TritonPythonModel:
             self._submit(wishes, sender, deadline)
         else:
             begin = partial(self._submit_adapted, wishes, sender, deadline)
-            self._preparations.adapt(wishes.adapter, sender, deadline, begin)
+            self._unbegun.adapt(wishes.adapter, sender, deadline, begin)
 
     def _submit_adapted(
         self, wishes: Wishes, sender: InferenceResponseSender, deadline: float | None, adapter: PlacedAdapter
@@ -102,11 +102,11 @@ class TritonPythonModel:
         """Ends what is under way and gives the device's memory back."""
         self._caretaker.stop()
         self._engine.close()
-        self._preparations.stop()
+        self._unbegun.stop()
 
     def _look_around(self) -> None:
         """Now and then, in the caretaker's thread."""
-        self._preparations.end_overdue()
+        self._unbegun.end_overdue()
         self._metrics.update()
         if self._adapter_metrics is not None:
             self._adapter_metrics.update()

@@ -14,7 +14,7 @@ from tiny_adapters import executor_of, write_adapters
 from tiny_language_models import build
 from waiting import until
 
-from trireme.backends.llm.preparations import Preparations
+from trireme.backends.llm.unbegun_requests import UnbegunRequests
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.adapters.store import AdapterStore
@@ -53,7 +53,7 @@ class Prepared:
         self.store = AdapterStore(executor.spec, EngineOptions(adapters=folder / "adapters", max_adapters=2), executor)
         self.look_again = threading.Event()
         grammars = SimpleNamespace(look_again=self.look_again.set, compiles_at_once=True)
-        self.all: Any = Preparations(SimpleNamespace(adapters=self.store, grammars=grammars), 100)  # type: ignore[arg-type]
+        self.all: Any = UnbegunRequests(SimpleNamespace(adapters=self.store, grammars=grammars), 100)  # type: ignore[arg-type]
         self.begun: list[PlacedAdapter] = []
 
     def ask(self, name: str, deadline: float | None = None) -> Sender:

@@ -1,4 +1,4 @@
-"""What requests wait for before they are begun: a grammar that is compiled, an adapter that is read and has a place."""
+"""Requests that are not begun yet: each waits for its grammar to be compiled, or for its adapter and a place for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trireme.llm.text_engine import Engine
 from trireme.llm.unbegun import IsWanted
 
 
-class Preparations:
+class UnbegunRequests:
     """Of one engine; a request that is ended meanwhile, by its time or its client, is answered at once."""
 
     def __init__(self, engine: Engine, max_waiting: int) -> None:
