@@ -15,6 +15,7 @@ from tiny_language_models import SIZES, randomise
 
 from trireme.llm import Engine, EngineOptions
 from trireme.llm.executors.numpy.executor import NumpyExecutor
+from trireme.llm.grammar.trial import GrammarTrials
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.tokenizer.byte_bpe import ByteBpeTokenizer
 from trireme.llm.tokenizer.chat_template import load_chat_template
@@ -101,3 +102,10 @@ def scribe() -> Iterator[Engine]:
     """The shipped model."""
     with Engine.load(SHIPPED, device="numpy") as engine:
         yield engine
+
+
+@pytest.fixture
+def tried() -> Iterator[GrammarTrials]:
+    found = GrammarTrials()
+    yield found
+    found.close()

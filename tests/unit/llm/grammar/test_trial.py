@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import llguidance
 import pytest
+from tried_grammars import GOOD, MULTIPLES, Bytes, children
 from waiting import until
 
 from trireme.llm import Engine, SamplingError
@@ -24,10 +21,8 @@ from trireme.llm.grammar.trial import GrammarTrials, TrialError
 from trireme.llm.grammar.trial_line import AT_A_TIME, NoTrialError
 from trireme.llm.unbegun import NotWantedError
 
-GOOD = json_source({"type": "object", "properties": {"name": {"type": "string"}}})
 LONG_RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
 LONG_TERMINALS = "start: T0\n" + "\n".join(f'T{at}: "a" T{at + 1}' for at in range(5000)) + '\nT5000: "b"'
-MULTIPLES = {"allOf": [{"type": "integer", "multipleOf": prime} for prime in (9973, 9967, 9949, 9941)]}
 ONE_MULTIPLE = {"type": "integer", "multipleOf": 9_999_991}
 
 
@@ -44,22 +39,6 @@ def references(kind: str, count: int = 3000) -> dict[str, Any]:
 
     entries = {f"d{number}": entry(number) for number in range(count)}
     return {"$ref": "#/$defs/d0", "$defs": {**entries, f"d{count}": {"type": "string"}}}
-
-
-class Bytes:
-    """A vocabulary of single bytes."""
-
-    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
-    special_token_ids = (256,)
-    bos_token_id = None
-    eos_token_ids = (256,)
-
-
-@pytest.fixture
-def tried() -> Iterator[GrammarTrials]:
-    found = GrammarTrials()
-    yield found
-    found.close()
 
 
 def test_a_good_grammar_passes_and_the_process_is_kept(tried: GrammarTrials) -> None:
@@ -224,11 +203,6 @@ def test_one_that_is_wanted_again_the_moment_after_is_not_taken_for_one_that_had
             trials.close()
 
 
-def children(pid: int | None) -> list[str]:
-    """Those of the process, which has one thread."""
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
 def test_what_takes_all_memory_is_refused_and_the_next_is_tried() -> None:
     tried = GrammarTrials((120,))
     try:
@@ -237,205 +211,6 @@ def test_what_takes_all_memory_is_refused_and_the_next_is_tried() -> None:
         tried.check(GOOD, Bytes)
     finally:
         tried.close()
-
-
-def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrials) -> None:
-    tried.check(GOOD, Bytes)
-    first = tried.pid
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
-    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-    tried.check(GOOD, Bytes)
-    assert tried.pid != first
-
-
-def kill_once_at_work(pid: int, is_child: bool, number: int) -> None:
-    until(lambda: children(pid), 60)
-    os.kill(int(children(pid)[0]) if is_child else pid, number)
-
-
-@pytest.mark.parametrize(
-    ("is_child", "number", "told"),
-    [
-        (False, signal.SIGKILL, "that tries grammars was killed"),
-        (True, signal.SIGKILL, "that tries grammars was killed"),
-        (True, signal.SIGTERM, "that tried a grammar ended with -15"),
-    ],
-)
-def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: bool, number: int, told: str) -> None:
-    tried = GrammarTrials((120,))
-    try:
-        tried.check(GOOD, Bytes)
-        assert tried.pid is not None
-        kill = threading.Thread(target=kill_once_at_work, args=(tried.pid, is_child, number))
-        kill.start()
-        with pytest.raises(NoTrialError, match=f"{told}; send the request again"):
-            tried.check(json_source(MULTIPLES), Bytes)
-        kill.join(60)
-        tried.check(GOOD, Bytes)
-    finally:
-        tried.close()
-
-
-@pytest.mark.parametrize("size", [10, 200_000])
-def test_a_process_that_hangs_is_no_fault_of_the_grammar_and_is_replaced(
-    monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    """One that is too large for the pipe cannot even be handed over."""
-    monkeypatch.setattr(trial_process, "_ANSWER_S", 0.5, raising=False)
-    tried, told = GrammarTrials((0.02,)), list[BaseException]()
-    tried.check(GOOD, Bytes)
-    first = tried.pid
-    assert first is not None
-
-    def ask() -> None:
-        try:
-            tried.check(lark_source(f'start: "{"a" * size}"'), Bytes)
-        except (NoTrialError, TrialError) as error:
-            told.append(error)
-
-    os.kill(first, signal.SIGSTOP)
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
-        asking.join(20)
-        assert [type(error) for error in told] == [NoTrialError]
-        assert "send the request again" in str(told[0])
-        tried.check(GOOD, Bytes)
-        assert tried.pid not in (None, first)
-    finally:
-        tried.close()
-        asking.join(20)
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ("threading.Thread.start = failing(RuntimeError('cannot start new thread'))", "cannot start new thread"),
-        ("threading.Thread.start = failing(MemoryError())", "MemoryError"),
-        ("os.pipe = failing(OSError(24, 'Too many open files'))", "Too many open files"),
-        ("os.fork = failing(OSError(11, 'Resource temporarily unavailable'))", "Resource temporarily unavailable"),
-        ("os.nice = failing(PermissionError(1, 'Operation not permitted'))", "Operation not permitted"),
-        ("resource.getpagesize = failing(OSError(23, 'Too many open files in system'))", "open files in system"),
-        ("resource.setrlimit(resource.RLIMIT_AS, (250 << 20,) * 2)", "not allowed to raise maximum limit"),
-    ],
-)
-def test_what_the_machine_lacks_is_no_fault_of_the_grammar(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials, change: str, told: str
-) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import os, resource, runpy, threading\n"
-        "def failing(error):\n"
-        "    def fail(*given):\n"
-        "        raise error\n"
-        "    return fail\n"
-        f"{change}\n"
-        f"runpy.run_path({str(trial_process._PROGRAM)!r}, run_name='__main__')\n"
-    )
-    monkeypatch.setattr(trial_process, "_PROGRAM", program)
-    pids = set()
-    for _ in range(2):
-        with pytest.raises(NoTrialError, match=f"a grammar cannot be tried: .*{told}"):
-            tried.check(GOOD, Bytes)
-        pids.add(tried.pid)
-    assert len(pids) == 1
-
-
-@pytest.mark.parametrize("left", [0, 1])
-def test_a_want_of_threads_where_grammars_are_asked_for_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials, left: int
-) -> None:
-    """One thread watches the time that the process takes to start, one listens to it."""
-    places, start = [None] * left, threading.Thread.start
-
-    def start_one(thread: threading.Thread) -> None:
-        if not places:
-            raise RuntimeError("can't start new thread")
-        places.pop()
-        start(thread)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", start_one)
-        with pytest.raises(NoTrialError, match="cannot be started: can't start new thread"):
-            tried.check(GOOD, Bytes)
-    assert tried.pid is None
-    tried.check(GOOD, Bytes)
-
-
-def test_what_is_left_of_a_killed_process_ends_with_it() -> None:
-    tried = GrammarTrials((120,))
-    tried.check(GOOD, Bytes)
-    assert tried.pid is not None
-
-    def ask() -> None:
-        with pytest.raises(NoTrialError):
-            tried.check(json_source(MULTIPLES), Bytes)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    until(lambda: children(tried.pid), 60)
-    left = int(children(tried.pid)[0])
-    os.kill(tried.pid, signal.SIGKILL)
-    asking.join(60)
-    until(lambda: not _is_running(left), 60)
-    tried.close()
-
-
-def test_closing_ends_a_trial_that_is_under_way() -> None:
-    tried = GrammarTrials((120,))
-    tried.check(GOOD, Bytes)
-    told: list[str] = []
-
-    def ask() -> None:
-        try:
-            tried.check(json_source(MULTIPLES), Bytes)
-        except NoTrialError as error:
-            told.append(str(error))
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    until(lambda: children(tried.pid), 60)
-    tried.close()
-    asking.join(60)
-    assert told == ["the engine is closed"]
-    assert tried.pid is None
-
-
-def test_where_it_cannot_be_started_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(NoTrialError, match=r"cannot be started: .*/nowhere/python"):
-        tried.check(GOOD, Bytes)
-
-
-def test_the_process_ends_with_the_one_that_started_it_in_the_midst_of_a_trial() -> None:
-    program = (
-        "import sys, threading, time\n"
-        "sys.path.append('tests')\n"
-        "from tests.unit.llm.grammar import test_trial as own\n"
-        "tried = own.GrammarTrials((120,))\n"
-        "tried.check(own.GOOD, own.Bytes)\n"
-        "threading.Thread(target=tried.check, args=(own.json_source(own.MULTIPLES), own.Bytes), daemon=True).start()\n"
-        "own.until(lambda: own.children(tried.pid), 60)\n"
-        "print(tried.pid, *own.children(tried.pid), flush=True)\n"
-        "time.sleep(120)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as starter:
-        assert starter.stdout is not None
-        try:
-            pids = [int(pid) for pid in starter.stdout.readline().split()]
-        finally:
-            starter.kill()
-    assert len(pids) == 2
-    until(lambda: not any(map(_is_running, pids)), 60)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as status:
-            return status.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_the_engine_refuses_with_the_options_name_and_goes_on(scribe: Engine) -> None:
