@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import zipfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trireme.core.datatype import BF16, BYTES, NUMPY_DTYPE
+from trireme.core.reading.json_levels import read_json
 from trireme.tools.client.errors import InputError
 from trireme.tools.infer.picture import PICTURE_SUFFIXES, pixels_for, read_picture
 from trireme.tools.infer.sound import SOUND_SUFFIXES, read_samples
@@ -70,8 +70,8 @@ def _array(spec: TensorSpec, name: str) -> Any:
 
 def _json(name: str) -> Any:
     try:
-        values = json.loads(read_text(name))
-    except (ValueError, RecursionError) as error:
+        values = read_json(read_text(name))
+    except ValueError as error:
         raise InputError(f"'{name}' is no JSON: {error}") from None
     return values
 

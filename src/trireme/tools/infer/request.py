@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trireme.core.datatype import NUMPY_DTYPE, WIRE_NAMES, Parameter
+from trireme.core.reading.json_levels import read_json
 from trireme.core.tensor import Tensor
 from trireme.tools.client.errors import InputError
 from trireme.tools.client.messages import InferCall
@@ -92,8 +92,8 @@ def _known(specs: dict[str, TensorSpec], name: str) -> TensorSpec:
 def _document(text: str) -> dict[str, Any]:
     content = read_text(text[1:]) if text.startswith("@") else text
     try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        found = read_json(content)
+    except ValueError as error:
         raise InputError(f"what --data gives is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise InputError('what --data gives is no object: {"NAME": value} or {"inputs": [...]}')
@@ -163,8 +163,8 @@ def _scalar(name: str, value: Any) -> Parameter:
 
 def _parameter(text: str) -> Parameter:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = read_json(text)
+    except ValueError:
         return text
     return value if isinstance(value, (bool, int, float, str)) else text
 

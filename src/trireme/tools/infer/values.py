@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trireme.core.datatype import BF16, BYTES, NUMPY_DTYPE
 from trireme.core.elements import decode_bytes, element_count
+from trireme.core.reading.json_levels import DeepJsonError, read_json
 from trireme.core.tensor import Tensor
 from trireme.tools.client.errors import AnswerError, InputError
 from trireme.tools.client.model import ServedModel
@@ -28,8 +29,8 @@ def values_of_text(spec: TensorSpec, text: str) -> Any:
     if spec.datatype == BYTES:
         return _texts(text)
     try:
-        return json.loads(text)
-    except RecursionError:
+        return read_json(text)
+    except DeepJsonError:
         raise InputError(f"the lists given for input '{spec.name}' are nested too deeply") from None
     except ValueError:
         words = [word for word in re.split(r"[\s,]+", text.strip().strip("[]")) if word]
@@ -89,8 +90,8 @@ def _texts(text: str) -> Any:
     """A JSON list is one of elements where all of it are texts, and a text otherwise: a chat's messages are one."""
     if text.lstrip().startswith("["):
         try:
-            values = json.loads(text)
-        except (ValueError, RecursionError):
+            values = read_json(text)
+        except ValueError:
             return text
         if values and all(isinstance(leaf, str) for leaf in _leaves(values)):
             return values

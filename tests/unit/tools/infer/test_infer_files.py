@@ -59,6 +59,7 @@ def test_arrays_of_numpy(tmp_path: Path) -> None:
         ("a.npz", b"PK no zip", "FP32", "is no file of numpy's"),
         ("a.json", b"{", "FP32", "is no JSON"),
         ("a.json", b"[" * 100_000, "FP32", "is no JSON"),
+        ("a.json", b"[" * 5_000 + b"]" * 5_000, "FP32", "is no JSON: it is nested too deeply"),
         ("a.wav", WIDE_SOUND, "FP32", "is no WAV file .*: it has samples of 40 bits"),
         ("a.png", LARGE_GIF, "UINT8", "is no picture that can be read"),
         ("a.txt", b"\xff\xfe", "INT32", "is no text in UTF-8"),

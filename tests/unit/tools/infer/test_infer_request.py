@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trireme.core.elements import decode_bytes
 from trireme.core.tensor import Tensor
 from trireme.tools.client.errors import AnswerError, InputError
 from trireme.tools.client.messages import InferAnswer
@@ -18,6 +19,11 @@ from trireme.tools.infer.description import example_line, model_text
 from trireme.tools.infer.printing import AnswerPrinter
 from trireme.tools.infer.request import GivenRequest, build_call
 from trireme.tools.perf.model import TensorSpec
+
+
+def nested(levels: int) -> str:
+    return "[" * levels + '"a"' + "]" * levels
+
 
 ADDER = ServedModel(
     "adder",
@@ -109,6 +115,9 @@ def test_document_of_either_form(tmp_path: Path) -> None:
         (GivenRequest(data='{"inputs": [], "outputs": [{}]}'), "the outputs in --data are a list"),
         (GivenRequest(data="[" * 100_000), "--data gives is no JSON"),
         (GivenRequest(["A=" + "[" * 100_000, "B=1,2"]), "input 'A' are nested too deeply"),
+        (GivenRequest(["A=" + nested(300), "B=1,2"]), "input 'A' are nested too deeply"),
+        (GivenRequest(["A=" + nested(5_000), "B=1,2"]), "input 'A' are nested too deeply"),
+        (GivenRequest(data=f'{{"A": {nested(5_000)}}}'), "--data gives is no JSON: it is nested too deeply"),
         (GivenRequest(data='{"C": [1]}'), "no input 'C', and a parameter is a single value"),
         (GivenRequest(["A=1,2", "B=1,2"], outputs=["SUN"]), "no output 'SUN'; did you mean 'SUM'"),
         (GivenRequest(["A=1,2", "B=1,2"], shapes=["A"]), "'A' is not of the form NAME=VALUE"),
@@ -119,6 +128,14 @@ def test_document_of_either_form(tmp_path: Path) -> None:
 def test_request_that_cannot_be_made_is_told(given: GivenRequest, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         build_call(ADDER, given)
+
+
+@pytest.mark.parametrize("levels", [300, 700, 5_000, 45_000])
+def test_a_text_that_only_looks_like_lists_of_texts_is_sent_as_it_is(levels: int) -> None:
+    (tensor,) = build_call(WRITER, GivenRequest([f"messages={nested(levels)}"], is_streamed=False)).inputs
+    assert decode_bytes(tensor.data) == [nested(levels).encode()]
+    with pytest.raises(InputError, match="--data gives is no JSON: it is nested too deeply"):
+        build_call(WRITER, GivenRequest(data=f'{{"messages": {nested(levels)}}}'))
 
 
 def test_model_is_described_with_a_line_that_works() -> None:
