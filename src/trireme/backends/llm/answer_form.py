@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trireme.core.reading.json_levels import DeepJsonError, read_json
 from trireme.llm.chat.chat_parser import ChatParser
 from trireme.llm.chat.formats import ToolFormat, name_of
 from trireme.llm.chat.reasoning import ReasoningSplitter, ReasoningTags
@@ -169,11 +170,11 @@ def _decoded(key: str, value: Any) -> Any:
     """Parameters of a request are scalars: objects come as their JSON."""
     if isinstance(value, str) and (key in _JSON_OPTIONS or (key == "tool_choice" and value.startswith("{"))):
         try:
-            return json.loads(value)
+            return read_json(value)
+        except DeepJsonError:
+            raise SamplingError(f"'{key}' is nested too deeply") from None
         except ValueError as error:
             raise SamplingError(f"'{key}' is no JSON: {error}") from None
-        except RecursionError:
-            raise SamplingError(f"'{key}' is nested too deeply") from None
     return value
 
 

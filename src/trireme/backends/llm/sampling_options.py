@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from trireme.backends.served_engine.refusals import WishError
+from trireme.core.reading import json_levels
 from trireme.llm.sampling_params import (
     MAX_BAD_WORDS,
     MAX_SEED,
@@ -173,11 +173,11 @@ def number(name: str, value: Any, kind: Callable[[Any], Any]) -> Any:
 def read_json(name: str, text: str) -> Any:
     """The value that a text stands for; raises WishError."""
     try:
-        return json.loads(text)
+        return json_levels.read_json(text)
+    except json_levels.DeepJsonError:
+        raise WishError(f"'{name}' is nested too deeply") from None
     except ValueError as error:
         raise WishError(f"'{name}' is no JSON: {error}") from None
-    except RecursionError:
-        raise WishError(f"'{name}' is nested too deeply") from None
 
 
 def _refuse(options: Mapping[str, Any]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trireme.backends.compiled.batching import RequestError
+from trireme.core.reading.json_levels import read_json
 
 WHOLE, NUMBER, FLAG, TEXT, TEXTS = "whole", "number", "flag", "text", "texts"
 _SHOWN_CHARACTERS = 80
@@ -46,7 +46,7 @@ class Option:
         """The value as its kind; raises RequestError where it is not one."""
         try:
             return _CONVERSIONS[self.kind](given)
-        except (TypeError, ValueError, OverflowError, RecursionError):
+        except (TypeError, ValueError, OverflowError):
             raise RequestError(f"'{self.name}' must be {_WORDS[self.kind]}, found {_shown(given)}") from None
 
 
@@ -96,7 +96,7 @@ def _texts(given: Any) -> tuple[str, ...]:
         return tuple(_text(entry) for entry in given)
     text = _text(given)
     if text.lstrip().startswith("["):
-        return tuple(str(entry) for entry in json.loads(text))
+        return tuple(str(entry) for entry in read_json(text))
     return (text,)
 
 

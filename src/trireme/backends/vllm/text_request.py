@@ -11,6 +11,7 @@ from trireme.backends.llm.sampling_options import read_json
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.served_engine.refusals import WishError
 from trireme.backends.served_engine.returned import asked_for
+from trireme.core.reading import json_levels
 
 _TEXTS = frozenset({"stop", "bad_words", "guided_regex", "guided_grammar", "guided_choice", "guided_json"})
 """Options that may be texts, and are not read as numbers."""
@@ -89,7 +90,7 @@ def _read_options(given: dict[str, Any]) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text.lower() if text in ("True", "False") else text)
+        return json_levels.read_json(text.lower() if text in ("True", "False") else text)
     except ValueError:
         return text
 

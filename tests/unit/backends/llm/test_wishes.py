@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from trireme.protocol.openai.fields import Fields
 from trireme.protocol.openai.requests import read_chat
 
 Read = Callable[..., Wishes]
-DEEP = "[" * 100_000 + "]" * 100_000
+DEEP = "[" * 5_000 + "]" * 5_000
+DEEPER = "[" * 100_000 + "]" * 100_000
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
             "'chat_template_kwargs' must not have 'add_generation_prompt'",
         ),
         ({"chat_template_kwargs": DEEP}, "'chat_template_kwargs' is nested too deeply"),
+        ({"chat_template_kwargs": DEEPER}, "'chat_template_kwargs' is nested too deeply"),
         ({"add_generation_prompt": "x"}, "'add_generation_prompt' must be true or false"),
         ({"logit_bias": {"5": 10**400}}, "'logit_bias' must be an object of token ids with numbers"),
         ({"bad_words": ["x" * 300_000]}, "'bad_words' has 300000 characters"),
@@ -71,7 +74,7 @@ def test_wrong_options_are_refused_by_name(read: Read, options: dict[str, Any], 
 
 
 def test_nested_parameters_are_refused(engine: Engine) -> None:
-    for name, text in (("sampling_parameters", DEEP), ("messages", DEEP)):
+    for name, text in product(("sampling_parameters", "messages"), (DEEP, DEEPER)):
         tensors = [_text("text_input", "x")] if name != "messages" else []
         request = InferenceRequest("", 0, [*tensors, _text(name, text)], ["text_output"], "scribe")
         with pytest.raises(WishError, match=f"'{name}' is nested too deeply"):

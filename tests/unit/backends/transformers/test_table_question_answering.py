@@ -166,7 +166,11 @@ def test_a_table_may_come_in_rows_with_numbers_and_gaps() -> None:
         ('{"a": []}', "has no cells"),
         ("{}", "has no cells"),
         ('{"a": [[1]]}', "the cells of column 'a' of 'table' must be texts or numbers"),
-        ("[" * 100_000, "is not JSON"),
+        ("[" * 100_000, "is not JSON (it is nested too deeply"),
+        *(
+            (f'{{"a": [{"[" * levels}{"]" * levels}]}}', "is not JSON (it is nested too deeply")
+            for levels in (300, 60_000)
+        ),
     ],
 )
 def test_what_is_no_table_is_refused(given: str, told: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.items import Item
+from trireme.core.reading.json_levels import read_json
 
 _SHOWN = 80  # characters of what is wrong
 _SCALE = 1000  # boxes are in thousandths of the page
@@ -77,9 +77,9 @@ def recognized_words(image: Any, options: Mapping[str, Any]) -> Words:
 def _parted(text: str) -> tuple[list[str], NDArray[np.int64]]:
     """Words and boxes of JSON with pairs of both."""
     try:
-        pairs = [(str(word), [int(corner) for corner in box]) for word, box in json.loads(text)]
+        pairs = [(str(word), [int(corner) for corner in box]) for word, box in read_json(text)]
         return [word for word, _ in pairs], np.array([box for _, box in pairs], dtype=np.int64).reshape(-1, 4)
-    except (ValueError, TypeError, OverflowError, RecursionError):
+    except (ValueError, TypeError, OverflowError):
         raise RequestError(
             f"'word_boxes' must be JSON such as [[\"total\", [10, 20, 90, 40]], ...], found {text[:_SHOWN]!r}"
         ) from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trireme.backends.compiled.batching import RequestError
+from trireme.core.reading.json_levels import read_json
 
 _FORMS = '{"name": ["Anna", "Otto"], "age": [41, 33]} or [{"name": "Anna", "age": 41}, {"name": "Otto", "age": 33}]'
 
@@ -26,8 +26,8 @@ class Table:
 def read_table(text: str) -> Table:
     """Raises RequestError where there is no table in the text."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = read_json(text)
+    except ValueError as error:
         raise RequestError(f"input 'table' is not JSON ({error}); send one such as {_FORMS}") from None
     if isinstance(found, list) and found and all(isinstance(row, dict) for row in found):
         names = dict.fromkeys(name for row in found for name in row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.text.generated_text import PromptFirst
 from trireme.backends.transformers.text.generation import Generator, Prompt
 from trireme.backends.transformers.text.text_batch import TextBatches
+from trireme.core.reading.json_levels import read_json
 from trireme.huggingface.message_text import joined_texts
 
 
@@ -84,8 +84,8 @@ def read_messages(text: str) -> list[Any]:
     """The conversation of the input `messages`; raises RequestError where it is none."""
     expected = 'a JSON list such as [{"role": "user", "content": "Hello"}]'
     try:
-        messages = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        messages = read_json(text)
+    except ValueError as error:
         raise RequestError(f"input 'messages' must be {expected}; it is not JSON: {error}") from None
     if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
         raise RequestError(f"input 'messages' must be {expected}")
