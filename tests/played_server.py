@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cache
 
 from trireme.tools.analyze.options import Constraint, ModelOptions, Wishes
 from trireme.tools.analyze.ranking import Ranking
-from trireme.tools.analyze.search.fit.simulation import Queue, play
+from trireme.tools.analyze.search.fit.simulation import Played, Queue, play
 from trireme.tools.analyze.search.port import Rank
 from trireme.tools.analyze.trial import BatchTime, Measured, Result, Trial
 
@@ -39,14 +40,7 @@ class PlayedServer:
     def result(self, trial: Trial, factor: float = 1.0, is_probe: bool = False) -> Result:
         setting, clients = trial.settings[0][1], trial.loads[0].concurrency
         instances, batch = setting.instances or 1, setting.max_batch_size or 1
-        sizes: dict[int, list[float]] = {}
-
-        def service(size: int, busy: int) -> float:
-            seconds = self.service(size, busy)
-            sizes.setdefault(size, []).append(seconds)
-            return seconds
-
-        played = play(Queue(clients, instances, batch, self._think_s), service)
+        played, times = _played(self.service, Queue(clients, instances, batch, self._think_s))
         inside_s = max(0.0, clients / played.requests_per_s - self._think_s)
         metrics = {
             "perf_throughput": played.requests_per_s * factor,
@@ -54,11 +48,23 @@ class PlayedServer:
             "perf_server_queue": inside_s * 1e3 / factor,
         }
         metrics |= {f"perf_latency_p{percent}": value * 1e3 / factor for percent, value in played.percentiles_s.items()}
-        batches = tuple(
-            BatchTime(size, len(times), int(sum(times) * 1e9 / factor)) for size, times in sorted(sizes.items())
-        )
+        batches = tuple(BatchTime(size, count, int(seconds * 1e9 / factor)) for size, count, seconds in times)
         seconds = PROBE_S if is_probe else AT_LENGTH_S
         return Result(trial, (Measured("m", metrics, batches=batches),), seconds, is_probe)
+
+
+@cache
+def _played(service: Service, queue: Queue) -> tuple[Played, list[tuple[int, int, float]]]:
+    """The same whenever it is played; by size, how many batches there were and their seconds."""
+    sizes: dict[int, list[float]] = {}
+
+    def noted(size: int, busy: int) -> float:
+        seconds = service(size, busy)
+        sizes.setdefault(size, []).append(seconds)
+        return seconds
+
+    played = play(queue, noted)
+    return played, [(size, len(times), sum(times)) for size, times in sorted(sizes.items())]
 
 
 def ranking(*constraints: Constraint) -> Ranking:
