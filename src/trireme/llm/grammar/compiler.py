@@ -34,6 +34,9 @@ _MAX_ALL_BYTES = 2 << 30
 _MAX_REFUSED = 256
 _COSTLY_S = 60.0
 """So long one is not tried again that took all of its time, memory or stack."""
+_CHEAP_S: Final = 0.005
+_CHEAP_BYTES: Final = 4 << 20
+"""What takes less to compile may be compiled once more, where many answers follow it."""
 _MAX_REASON: Final = 400
 _LINE_OF_SOURCE: Final = re.compile(r"(> *)?\d+ \| ")
 """Of the grammar, which is ours where the client has written a schema or a pattern."""
@@ -198,11 +201,13 @@ class GrammarCompiler:
                 own = Vocabulary(self._tokenizer, self._end_ids)
                 self._vocabulary = read_vocabulary(library, own)
                 self._own = own
-        size_bytes = 0
+        size_bytes, taken_s = 0, math.inf
         try:
             with self._trials.tried(source, self._own, is_wanted) as size_bytes:
                 self._make_room(size_bytes)
+                began_s = time.thread_time()
                 matcher, reason = compiled(library, self._vocabulary, source)
+                taken_s = time.thread_time() - began_s
         except TrialError as error:
             matcher, reason = None, str(error)
             until = self._clock() + _COSTLY_S if error.has_ended_trial else until
@@ -210,7 +215,15 @@ class GrammarCompiler:
             told = f"'{option}' cannot be compiled: {_short(reason)}"
             self._refuse(key, told, until)
             raise SamplingError(told)
-        grammar = CompiledGrammar(matcher, option, self._spare, size_bytes=size_bytes)
+        is_cheap = taken_s < _CHEAP_S and size_bytes < _CHEAP_BYTES
+        grammar = CompiledGrammar(
+            matcher,
+            option,
+            self._spare,
+            size_bytes=size_bytes,
+            vocab_size=self._vocabulary.vocab_size,
+            make_matcher=partial(_one_more, library, self._vocabulary, source) if is_cheap else None,
+        )
         with self._lock:
             self._all.add(grammar)
         self._keep(self._kept, key, grammar, _MAX_KEPT)
@@ -249,6 +262,12 @@ class GrammarCompiler:
             kept.move_to_end(key)
             while len(kept) > most:
                 kept.popitem(last=False)
+
+
+def _one_more(library: Any, vocabulary: Any, source: str) -> Any:
+    """None where it cannot be compiled, other than before."""
+    matcher, reason = compiled(library, vocabulary, source)
+    return None if reason else matcher
 
 
 def _bytes_of(grammars: Iterable[CompiledGrammar]) -> int:

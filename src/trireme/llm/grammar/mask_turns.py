@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from trireme.llm.grammar.matching import QUICK_S
+from trireme.llm.grammar.matching import QUICK_S, THREADS
 from trireme.llm.request import Sequence
 
 _STEP_S: Final = 0.05
@@ -17,7 +17,7 @@ class MaskTurns:
     """Leaves sequences out of a step in which the masks of others take their time.
 
     Those of slow grammars are made before the step is planned, one after the other. Those of quick ones are made within
-    it, while the device computes.
+    it, together, while the device computes.
     """
 
     def __init__(self, vocab_size: int, clock: Callable[[], float] = time.thread_time) -> None:
@@ -39,7 +39,7 @@ class MaskTurns:
         for *_, sequence, cost_s in sorted(bound):
             if cost_s <= QUICK_S:
                 sequence.awaits_mask = quick_left_s <= 0
-                quick_left_s -= cost_s
+                quick_left_s -= cost_s / THREADS
             elif left_s > 0:
                 sequence.awaits_mask = False
                 began_s = self._clock()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import threading
 import time
 from collections.abc import Callable, Collection
 from typing import Any, Final
@@ -12,8 +15,14 @@ import numpy as np
 from trireme.llm.grammar.token_bits import TokenBits, every_token, fitted, with_token, without
 from trireme.llm.sampling_params import Grammar, GrammarState
 
+THREADS: Final = min(8, os.cpu_count() or 1)
+"""In so many masks of quick grammars are made together."""
+_PER_MATCHER: Final = 4
+"""So many sequences follow each of the library's matchers before there is one more: its copies wait for each other."""
 QUICK_S: Final = 0.002
 """Masks that take longer are those of slow grammars."""
+_KNOWN: Final = 8
+"""After so many tokens it is known what a grammar's masks take."""
 _TOKEN_S: Final = 0.02
 _OWN_S: Final = 0.25
 """What a grammar may take of the thread that runs everybody's steps: so much for each token, and that beyond it.
@@ -53,11 +62,19 @@ class CompiledGrammar:
         spare: SpareTime,
         clock: Callable[[], float] = time.thread_time,
         size_bytes: int = 0,
+        vocab_size: int = 0,
+        make_matcher: Callable[[], Any] | None = None,
     ) -> None:
         """`matcher`: the library's, which has seen no token and never will. `option`: of the request, for errors.
-        `clock`: what the thread has worked, in seconds. `size_bytes`: what it takes of the memory, about."""
-        self._matcher = matcher
-        self.size_bytes = size_bytes
+        `clock`: what the thread has worked, in seconds. `size_bytes`: what it takes of the memory, about. `vocab_size`:
+        of the library's masks, or they are never made together. `make_matcher`: makes one more in no time; None where
+        that takes long, or much memory."""
+        self._matchers = [matcher]
+        self._make_matcher = make_matcher
+        self._growing = threading.Lock()
+        self._numbers = itertools.count()
+        self._matcher_bytes = size_bytes
+        self.vocab_size = vocab_size
         self.option = option
         self._spare = spare
         self._clock = clock
@@ -73,9 +90,28 @@ class CompiledGrammar:
 
     def start(self) -> MatcherState:
         """The state of a sequence without tokens."""
-        state = MatcherState(self._matcher.deep_copy(), self)
+        self._grow()
+        number = next(self._numbers) % len(self._matchers)
+        state = MatcherState(self._matchers[number].deep_copy(), self, number)
         self._states.add(state)
         return state
+
+    def _grow(self) -> None:
+        """Makes one more matcher where many sequences follow the others."""
+        with self._growing:
+            count = len(self._matchers)
+            if self._make_matcher is None or count >= THREADS or len(self._states) < count * _PER_MATCHER:
+                return
+            matcher = self._make_matcher()
+            if matcher is None:
+                self._make_matcher = None
+            else:
+                self._matchers.append(matcher)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of the memory, about."""
+        return self._matcher_bytes * len(self._matchers)
 
     @property
     def is_followed(self) -> bool:
@@ -100,6 +136,15 @@ class CompiledGrammar:
     def has_first(self) -> bool:
         """Whether it is known which tokens may come first."""
         return self._first is not None
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether its masks are known to take little time."""
+        return self.vocab_size > 0 and self._count >= _KNOWN and self.cost_s <= QUICK_S
+
+    def doubt(self) -> None:
+        """It may be slow by now: its next mask is measured."""
+        self.cost_s = max(self.cost_s, 1.01 * QUICK_S)
 
     def note_mask(self, taken_s: float = 0.0) -> None:
         """A sequence has its next mask, for which that was taken: with it comes what a token may take."""
@@ -126,8 +171,10 @@ class CompiledGrammar:
 class MatcherState:
     """Of one sequence; called by the thread that runs steps alone."""
 
-    def __init__(self, matcher: Any, grammar: CompiledGrammar) -> None:
+    def __init__(self, matcher: Any, grammar: CompiledGrammar, number: int = 0) -> None:
+        """`number`: of the matcher that its own is a copy of."""
         self.matcher = matcher
+        self.number = number
         self.grammar = grammar
         self._mask: TokenBits | None = None
         self._is_new = True
@@ -138,6 +185,16 @@ class MatcherState:
         if self._mask is None:
             self._mask = self.grammar.mask_of(self.matcher, self._is_new)
         return fitted(self._mask, vocab_size)
+
+    @property
+    def makes_mask_quickly(self) -> bool:
+        """Whether it has one to make, which its grammar is quick at."""
+        return self.cost_s > 0 and self.grammar.is_quick
+
+    def take_mask(self, bits: TokenBits) -> None:
+        """One that was made for it elsewhere."""
+        self._mask = bits
+        self.grammar.note_mask()
 
     @property
     def cost_s(self) -> float:
@@ -215,6 +272,11 @@ class ReasoningState:
         self._opening = None
 
     @property
+    def inner(self) -> GrammarState | None:
+        """What follows the answer; None during the reasoning."""
+        return None if self._is_reasoning else self._inner
+
+    @property
     def cost_s(self) -> float:
         return 0.0 if self._is_reasoning else self._inner.cost_s
 
@@ -225,3 +287,10 @@ class ReasoningState:
     @property
     def error(self) -> str:
         return self._inner.error
+
+
+def matcher_state(state: GrammarState | None) -> MatcherState | None:
+    """What says now which tokens may come, where that is the library and not a reasoning."""
+    if isinstance(state, ReasoningState):
+        return matcher_state(state.inner)
+    return state if isinstance(state, MatcherState) else None

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from trireme.llm.grammar.mask_batches import make_masks
 from trireme.llm.grammar.token_bits import TokenBits, as_mask, without
 from trireme.llm.request import Sequence as TokenSequence
 from trireme.llm.request import TokenLogprobs
@@ -38,6 +39,7 @@ def choose(logits: Logits, sequences: Sequence[TokenSequence], positions: Sequen
     for sequence, is_right in zip(sequences, is_number, strict=True):
         if not is_right:
             sequence.fail_without_numbers()
+    make_masks(sequences)
     logprobs = {}
     for row, (sequence, position) in enumerate(zip(sequences, positions, strict=True)):
         params = sequence.params

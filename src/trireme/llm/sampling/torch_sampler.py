@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from trireme.llm.grammar.mask_batches import make_masks
 from trireme.llm.grammar.token_bits import TokenBits, as_mask
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import Sequence, TokenLogprobs
@@ -115,6 +116,7 @@ class TorchSampler:
 
     def _edits(self, sequences: Items[Sequence]) -> Edits:
         """What is to be changed; a sequence for which that cannot be told is given its error."""
+        make_masks(sequences)
         edits = Edits(self._vocab_size)
         for row, sequence in enumerate(sequences):
             if sequence.params.needs_history:

@@ -167,7 +167,7 @@ class SteppingClock:
 def test_what_sequences_take_counts_for_all_that_follow_the_same(start_random: Callable[..., Engine]) -> None:
     engine, clock = start_random(), SteppingClock()
     token = engine.tokenizer.encode("a", add_special=False)[0]
-    slow = CompiledGrammar(engine.grammars.regex("a+")._matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
+    slow = CompiledGrammar(engine.grammars.regex("a+").start().matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
     *states, ended = [slow.start() for _ in range(61)]
     for state in (*states, ended):
         state.advance(token)
@@ -188,7 +188,7 @@ def test_what_sequences_take_counts_for_all_that_follow_the_same(start_random: C
 def test_one_that_is_quick_enough_may_go_on_for_ever(start_random: Callable[..., Engine]) -> None:
     engine, clock = start_random(), SteppingClock()
     token = engine.tokenizer.encode("a", add_special=False)[0]
-    quick = CompiledGrammar(engine.grammars.regex("a+")._matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
+    quick = CompiledGrammar(engine.grammars.regex("a+").start().matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
     clock.step_s = 0.009
     state = quick.start()
     for _ in range(1000):
@@ -212,7 +212,7 @@ def test_slow_ones_share_what_comes_back_with_time() -> None:
 def test_answers_of_a_slow_one_hold_the_engine_up_no_longer_than_one_does(start_random: Callable[..., Engine]) -> None:
     engine, clock = start_random(), SteppingClock()
     clock.step_s = 0.1
-    slow = CompiledGrammar(engine.grammars.regex("[a-z]+")._matcher, "guided_regex", SpareTime(), clock)
+    slow = CompiledGrammar(engine.grammars.regex("[a-z]+").start().matcher, "guided_regex", SpareTime(), clock)
     for choices in (30, 1):
         with pytest.raises(GenerationError, match="'guided_regex' cannot be followed: it takes too long"):
             written(engine, slow, prompts=1, choices=choices)
@@ -228,7 +228,9 @@ def test_many_answers_may_follow_a_grammar_that_one_may_follow(
 ) -> None:
     engine, clock = start_random(), SteppingClock()
     token = engine.tokenizer.encode("a", add_special=False)[0]
-    compiled = CompiledGrammar(engine.grammars.regex("a+")._matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
+    compiled = CompiledGrammar(
+        engine.grammars.regex("a+").start().matcher, "guided_regex", SpareTime(lambda: 0.0), clock
+    )
     states = [compiled.start() for _ in range(followers)]
     for _ in range(100):
         clock.step_s = mask_s
