@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -151,5 +152,29 @@ def test_the_end_refuses_those_who_wait(line: TrialLine) -> None:
         one.end()
 
 
-def test_as_many_may_ask_as_leave_a_place_for_one_that_is_new() -> None:
-    assert trial_line.MAX_IN_LINE >= MAX_SLOW + AT_A_TIME
+def test_as_many_threads_as_may_ask_leave_one_for_a_grammar_that_is_new(line: TrialLine) -> None:
+    has_come, may_end = threading.Event(), threading.Event()
+    places = MAX_SLOW + trial_line._MOST_BEHIND[1]
+
+    def be_slow() -> None:
+        with line.turn(0, always):
+            pass
+        with line.turn(1, always):
+            may_end.wait(60)
+
+    def be_new() -> None:
+        with line.turn(0, always):
+            has_come.set()
+
+    with ThreadPoolExecutor(trial_line.MAX_IN_LINE) as threads:
+        try:
+            slow = [threads.submit(be_slow) for _ in range(places + trial_line._MOST_AT_FIRST_TURN)]
+            threads.submit(be_new)
+            assert has_come.wait(20)
+            until(lambda: sum(one.done() for one in slow) == trial_line._MOST_AT_FIRST_TURN)
+            assert waiting(line) == [0, MAX_SLOW, 0]
+            assert line._running == [0, trial_line._MOST_BEHIND[1], 0]
+        finally:
+            may_end.set()
+    ends = [one.exception() for one in slow]
+    assert [type(end) for end in ends if end is not None] == [NoTrialError] * trial_line._MOST_AT_FIRST_TURN
