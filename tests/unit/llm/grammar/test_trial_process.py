@@ -16,7 +16,7 @@ from waiting import until
 from trireme.llm.grammar import trial_process
 from trireme.llm.grammar.sources import json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
-from trireme.llm.grammar.trial_line import NoTrialError
+from trireme.llm.grammar.trial_line import TURN_SECONDS, NoTrialError
 
 
 def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrials) -> None:
@@ -55,6 +55,13 @@ def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: 
         tried.check(GOOD, Bytes)
     finally:
         tried.close()
+
+
+def test_the_guide_says_how_long_all_turns_of_a_grammar_may_take() -> None:
+    guide = (Path(__file__).resolve().parents[4] / "docs/structured-output.md").read_text(encoding="utf-8")
+    assert f"({sum(TURN_SECONDS):g} s with those before)" in guide
+    limits_s = [trial_process._PATIENCE * seconds + trial_process._MOMENT_S for seconds in TURN_SECONDS]
+    assert f"the turns take up to {sum(limits_s):.1f} s" in guide
 
 
 @pytest.mark.parametrize("size", [10, 200_000])
