@@ -50,10 +50,9 @@ def compiled(library: Any, vocabulary: Any, source: str) -> Compiled:
     matcher = library.LLMatcher(vocabulary, source, log_level=0, limits=limits)
     if matcher.is_error():
         return Compiled(matcher, str(matcher.get_error()) or "unknown")
-    first = matcher.deep_copy()
-    first.compute_logit_bias()
-    reason = (str(first.get_error()) or "unknown") if first.is_error() else ""
-    if "NoExtension" in f"{first.stop_reason()} {reason}":
+    matcher.compute_bitmask()  # its copies need not, which takes long where much may come first
+    reason = (str(matcher.get_error()) or "unknown") if matcher.is_error() else ""
+    if "NoExtension" in f"{matcher.stop_reason()} {reason}":
         reason = "no text follows it, as a rule that only names itself"
     return Compiled(matcher, reason)
 

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from trireme.llm.grammar.compiler import MAX_CHOICES, GrammarCompiler, NewGramma
 from trireme.llm.grammar.token_bits import as_mask
 from trireme.llm.grammar.trial import TrialError
 from trireme.llm.grammar.trial_line import NoTrialError
-from trireme.llm.grammar.vocabulary import read_vocabulary
+from trireme.llm.grammar.trial_main import compiled
+from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.unbegun import EngineBusyError, NotWantedError
 
 
@@ -254,3 +256,29 @@ def test_a_vocabulary_without_an_end_can_be_used(scribe: Engine) -> None:
 def test_the_reason_comes_without_lines_of_the_grammar(scribe: Engine) -> None:
     with pytest.raises(SamplingError, match=r'^.guided_grammar. cannot be compiled: at 2\(4\): unknown name: "zz"$'):
         scribe.grammars.notation('start: a "x"\na: zz')
+
+
+class WatchedMatcher:
+    """One of the library's, of which it is known whether it was asked what may come first."""
+
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
+        self.was_asked = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._matcher, name)
+
+    def compute_bitmask(self) -> bytes:
+        self.was_asked = True
+        return self._matcher.compute_bitmask()
+
+
+def test_what_may_come_first_is_found_for_all_copies(scribe: Engine) -> None:
+    library = load_library()
+    watching = SimpleNamespace(
+        LLParserLimits=library.LLParserLimits,
+        LLMatcher=lambda *args, **options: WatchedMatcher(library.LLMatcher(*args, **options)),
+    )
+    vocabulary = read_vocabulary(library, Vocabulary(scribe.tokenizer, scribe.end_ids))
+    matcher, reason = compiled(watching, vocabulary, library.LLMatcher.grammar_from_regex("a+"))
+    assert (reason, matcher.was_asked) == ("", True)
