@@ -12,6 +12,9 @@ ENSEMBLE_PLATFORM = "ensemble"
 TRANSFORMERS = "transformers"
 """The backend for what Hugging Face's `save_pretrained` writes."""
 HUGGING_FACE_CONFIG = "config.json"
+ENGINE = "llm"
+"""The backend for what `trireme build` writes, beside a copy of the model's `config.json`."""
+ENGINE_DESCRIPTION = "trireme_engine.json"
 MLFLOW = "mlflow"
 """The backend for what MLflow's `save_model` writes."""
 MLFLOW_MODEL = "MLmodel"
@@ -51,13 +54,14 @@ MODEL_FORMATS = (
     ModelFormat("fil", "", "xgboost.json"),
     ModelFormat("fil", "", "xgboost.model"),
     ModelFormat("fil", "", "checkpoint.tl"),
+    ModelFormat(ENGINE, "", ENGINE_DESCRIPTION),
     ModelFormat(TRANSFORMERS, "", HUGGING_FACE_CONFIG),
 )
 """In the order in which files are looked for: where a folder holds several, the first one decides."""
 
 _WITHOUT_DEFAULT_PLATFORM = {"tensorflow"}
-_CHOOSING_FILES = {"fil"}
-"""Backends that find their file by a parameter, so that naming them says nothing of it."""
+_CHOOSING_FILES = {"fil", ENGINE}
+"""Backends that find their file by a parameter, or by what is there, so that naming them says nothing of it."""
 
 
 def autofill(message: ConfigMessage, model_name: str, listings: Iterable[Collection[str]]) -> None:

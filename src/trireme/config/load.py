@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trireme.config.autofill import HUGGING_FACE_CONFIG, MLFLOW_MODEL, autofill
+from trireme.config.autofill import ENGINE_DESCRIPTION, HUGGING_FACE_CONFIG, MLFLOW_MODEL, autofill
 from trireme.config.message import ConfigMessage, copy_of, new_config
 from trireme.config.normalise import normalise, normalise_instance_groups
 from trireme.config.text.json_parse import from_json
@@ -18,6 +18,7 @@ from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundErr
 
 CONFIG_FILENAME = "config.pbtxt"
 CUSTOM_CONFIG_FOLDER = "configs"
+_SAVED_FILES = (ENGINE_DESCRIPTION, HUGGING_FACE_CONFIG, MLFLOW_MODEL)
 
 
 def read_config(
@@ -118,8 +119,9 @@ def decoded(data: bytes, path: Path) -> str:
 
 
 def _saved_files(model_dir: Path) -> list[str]:
-    """Of a folder without versions, what shows that Hugging Face's `save_pretrained` wrote it, or MLflow."""
-    return [name for name in _names_in(model_dir) if name in (HUGGING_FACE_CONFIG, MLFLOW_MODEL)]
+    """Of a folder without versions, what shows that Hugging Face's `save_pretrained` wrote it, MLflow, or `trireme
+    build`."""
+    return [name for name in _names_in(model_dir) if name in _SAVED_FILES]
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from trireme.config.autofill import ENSEMBLE_PLATFORM, MLFLOW, TRANSFORMERS
+from trireme.config.autofill import ENGINE, ENSEMBLE_PLATFORM, MLFLOW, TRANSFORMERS
 from trireme.config.message import ConfigMessage
 from trireme.core.errors import InternalError, InvalidArgumentError
 
@@ -39,12 +39,12 @@ def select_versions(message: ConfigMessage, available: Sequence[int]) -> list[in
     """The versions that the policy of a normalised message chooses, in rising order.
 
     An ensemble without any version folder counts as version 1: it needs no files, and empty folders are easily lost.
-    So does a Hugging Face model, which may come from the hub, or lie in the model folder as it was saved, and a model
-    that MLflow saved.
+    So does a Hugging Face model, which may come from the hub, or lie in the model folder as it was saved, a model that
+    MLflow saved, and one of the engine for language models.
     Raises InvalidArgumentError where no version is left.
     """
     present = sorted(available)
-    if not present and (message.platform == ENSEMBLE_PLATFORM or message.backend in (TRANSFORMERS, MLFLOW)):
+    if not present and (message.platform == ENSEMBLE_PLATFORM or message.backend in (ENGINE, TRANSFORMERS, MLFLOW)):
         present = [1]
     chosen = _chosen(message, present)
     if not chosen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ def test_built_folders_are_served_and_answer(tmp_path: Path, monkeypatch: pytest
         assert f"quantization: {method}" in ended.stdout
         assert "perplexity" in ended.stdout
         (repository / name / "config.pbtxt").write_text(CONFIG)
+    shutil.copytree(repository / "scribe4" / "1", repository / "as_it_is")
     (repository / "engine_dir" / "1").mkdir(parents=True)
     (repository / "engine_dir" / "config.pbtxt").write_text(
         'backend: "tensorrtllm" max_batch_size: 8\n'
@@ -42,11 +44,14 @@ def test_built_folders_are_served_and_answer(tmp_path: Path, monkeypatch: pytest
     assert abs(written["perplexity"]["after"] / written["perplexity"]["before"] - 1) < 0.08
     with RunningServer(tmp_path) as server:
         server.wait_until_listening(120)
-        for name in ("scribe4", "tiny8", "engine_dir"):
+        for name in ("scribe4", "tiny8", "engine_dir", "as_it_is"):
             server.until_ready(name)
         messages = json.dumps([{"role": "user", "content": "What is the capital of France?"}])
-        status, _, body = server.ask("POST", "/v2/models/scribe4/generate", {"messages": messages, "max_tokens": 30})
-        assert (status, "Paris" in json.loads(body)["text_output"]) == (200, True), body
+        for name in ("scribe4", "as_it_is"):
+            status, _, body = server.ask(
+                "POST", f"/v2/models/{name}/generate", {"messages": messages, "max_tokens": 30}
+            )
+            assert (status, "Paris" in json.loads(body).get("text_output", "")) == (200, True), body
         status, _, body = server.ask("POST", "/v2/models/tiny8/generate", {"text_input": "Hello", "max_tokens": 5})
         assert status == 200
         assert json.loads(body)["text_output"]

@@ -14,8 +14,9 @@ from trireme.config.load import finalize_config, read_config
 from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig
 from trireme.config.text.pbtxt import parse_text
-from trireme.config.version_policy import version_dirs
+from trireme.config.version_policy import select_versions, version_dirs, versions_in
 from trireme.core.errors import ErrorKind, InvalidArgumentError, ServingError
+from trireme.llm.models.engine_folder.description import DESCRIPTION_FILE, WEIGHTS_FILE
 
 
 def folder(tmp_path: Path, config: str | None, name: str = "m") -> Path:
@@ -37,6 +38,16 @@ def test_a_folder_without_a_configuration_is_completed_from_its_files(tmp_path: 
     config = ModelConfig.from_message(message)
     assert (config.name, config.backend, config.default_model_filename) == ("m", "python", "model.py")
     assert [group.name for group in config.instance_groups] == ["m"]
+
+
+@pytest.mark.parametrize("place", ["m", "m/1"])
+def test_a_folder_that_was_built_is_for_the_engine(tmp_path: Path, place: str) -> None:
+    (tmp_path / place).mkdir(parents=True)
+    for name in ("config.json", WEIGHTS_FILE, DESCRIPTION_FILE):
+        (tmp_path / place / name).touch()
+    message = read(tmp_path / "m")
+    assert (message.backend, message.default_model_filename) == ("llm", DESCRIPTION_FILE)
+    assert select_versions(message, versions_in(tmp_path / "m")) == [1]
 
 
 def test_a_missing_configuration_is_an_error_without_auto_complete(tmp_path: Path) -> None:

@@ -67,8 +67,9 @@ def test_choosing_nothing_is_an_error(policy: str) -> None:
     assert caught.value.message == "at least one version must be available under the version policy of model 'm'"
 
 
-def test_a_hugging_face_model_without_a_version_folder_is_version_one() -> None:
-    message = parse_text('name: "h" backend: "transformers" version_policy { latest { num_versions: 1 } }', "p")
+@pytest.mark.parametrize("backend", ["transformers", "llm"])
+def test_a_hugging_face_model_without_a_version_folder_is_version_one(backend: str) -> None:
+    message = parse_text(f'name: "h" backend: "{backend}" version_policy {{ latest {{ num_versions: 1 }} }}', "p")
     assert select_versions(message, []) == [1]
 
 

@@ -155,6 +155,12 @@ def test_the_backend_is_told_what_was_asked_for_and_no_more(tmp_path: Path) -> N
     }
 
 
+def test_a_folder_that_was_built_goes_to_the_engine_whatever_it_was_built_from(tmp_path: Path) -> None:
+    model = model_of({"model_type": "gpt_neox"}, "config.json", "engine.safetensors", "trireme_engine.json")
+    made = folder_of(tmp_path / "m", model, "cpu", DeployOptions("owner/model"))
+    assert parse_text(made.texts["config.pbtxt"], "config.pbtxt").backend == "llm"
+
+
 def test_language_models_go_to_the_engine_that_knows_them(tmp_path: Path) -> None:
     message, parameters, texts = written(CAUSAL, "cpu", tmp_path / "m")
     assert (message.backend, message.max_batch_size) == ("llm", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trireme.config.autofill import ENGINE_DESCRIPTION
 from trireme.core.close_names import closest
 from trireme.huggingface.saved_classes import telling_names
 from trireme.huggingface.tasks import OTHER_TASK_NAMES, TASK_CLASSES
@@ -45,7 +46,7 @@ def is_engine_served(model: ModelFiles, options: DeployOptions, device: str) -> 
     """Whether the engine for language models serves it, which streams, chats and batches by itself."""
     if options.is_ejected or options.backend == "transformers":
         return False
-    if options.backend == "llm":
+    if options.backend == "llm" or any(file.name == ENGINE_DESCRIPTION for file in model.files):
         return True
     return (
         options.task in (None, GENERATION)
