@@ -145,11 +145,19 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise CheckpointError(f"there is no folder {folder}; give the one that has the model's files")
     if not (folder / "config.json").exists():
-        raise CheckpointError(
-            f"{folder} has no config.json, which is part of every checkpoint: give the folder that has the model's "
-            f"files, or {DOWNLOAD_AGAIN}"
-        )
+        version = _last_version(folder)
+        advice = "give the folder that has the model's files, or " + DOWNLOAD_AGAIN
+        if version is not None:
+            advice = f"it is a model's folder around its versions; give {version}"
+        raise CheckpointError(f"{folder} has no config.json, which is part of every checkpoint: {advice}")
     return read_json(folder / "config.json", "it is part of every checkpoint: " + DOWNLOAD_AGAIN)
+
+
+def _last_version(folder: Path) -> Path | None:
+    """The highest version of a model's folder in a repository that has a checkpoint; None where there is none."""
+    names = (path.parent.name for path in folder.glob("*/config.json"))
+    versions = [name for name in names if name.isascii() and name.isdecimal()]
+    return folder / max(versions, key=int) if versions else None
 
 
 def read_json(path: Path, advice: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,19 @@ def test_what_asks_for_other_bits_than_there_are_is_named() -> None:
 def test_folder_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--model", str(tmp_path / "nothing"), "--output", str(tmp_path / "engine")]) == 1
     assert f"there is no folder {tmp_path / 'nothing'}; give the one that has the" in capsys.readouterr().err
+
+
+def test_the_version_is_named_where_the_folder_around_it_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "scribe"
+    for name in ("2", "10", "configs", "11"):
+        (model / name).mkdir(parents=True)
+    for name in ("2", "10", "configs"):
+        shutil.copy(SHIPPED / "config.json", model / name)
+    assert run(["--model", str(model), "--output", str(tmp_path / "engine")]) == 1
+    told = capsys.readouterr().err.rstrip()
+    assert told.endswith(f": it is a model's folder around its versions; give {model / '10'}")
 
 
 def test_the_line_that_quantizes_is_understood() -> None:
