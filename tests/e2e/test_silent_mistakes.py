@@ -52,6 +52,22 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield running
 
 
+def test_model_that_is_given_as_the_repository_is_told_in_the_log(tmp_path: Path) -> None:
+    write(tmp_path, "mine", output="OUTPUT0", input="INPUT0")
+    (tmp_path / "model_repository/mine").rename(tmp_path / "mine")
+    (tmp_path / "model_repository").rmdir()
+    (tmp_path / "mine").rename(tmp_path / "model_repository")
+    with RunningServer(tmp_path, "--exit-on-error=false") as running:
+        running.wait_until_listening()
+        assert running.index().keys() == {"1"}
+        (line,) = [line for line in running.log.splitlines() if "is a model, and not the folder around it" in line]
+        assert line.startswith("W")
+        assert line.endswith(
+            "'model_repository' is a model, and not the folder around it, so that the folders in it are taken for "
+            "models: say --model-repository=."
+        )
+
+
 def generate(server: RunningServer, model: str, body: object) -> str:
     return str(json.loads(server.ask("POST", f"/v2/models/{model}/generate", body)[2])["error"])
 

@@ -9,10 +9,13 @@ with ending_at_once():
     import sys
     from collections.abc import Sequence
     from contextlib import ExitStack
+    from dataclasses import replace
+    from pathlib import Path
 
     from trireme.cli import mpi, version
     from trireme.cli.command_line import ServerCommand, read_options
     from trireme.cli.endings import exit_code_of
+    from trireme.cli.serving.repository_folder import mistaken_folder
     from trireme.config.options.server import ServerOptions
 
 COMMAND = ServerCommand("tritonserver", "[options]", help_exit_code=1, defaults=ServerOptions())
@@ -35,4 +38,21 @@ def _run(words: Sequence[str]) -> int:
         with ending_at_once():
             from trireme.app.launch import run
 
-        return run(options)
+        return run(_with_notices(options))
+
+
+def _with_notices(options: ServerOptions) -> ServerOptions:
+    """With a word about each repository that is a model: Triton serves its versions as models, and so does this."""
+    notices = [notice for path in options.model_repository if (notice := _mistake_in(Path(path))) is not None]
+    return replace(options, notices=(*options.notices, *notices))
+
+
+def _mistake_in(path: Path) -> str | None:
+    try:
+        mistaken = mistaken_folder(path)
+    except OSError:  # the load itself will tell
+        return None
+    if mistaken is None:
+        return None
+    meant = f"say --model-repository={mistaken.repository}"
+    return f"{mistaken.text}, so that the folders in it are taken for models: {meant}"
