@@ -157,6 +157,20 @@ def test_folder_gets_a_server_of_its_own(tmp_path: Path, is_single_model: bool) 
     assert done.stderr.startswith(f"loading {Path(words[0]).name}\n")
 
 
+def test_plain_folder_is_served_as_it_would_be_deployed(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "scribe" / "1", tmp_path / "scribe")
+    done = chat(str(tmp_path / "scribe"), "--temperature", "0", lines="Who are you?\n")
+    assert done.returncode == 0, done.stderr
+    assert "I am scribe" in done.stdout
+    assert done.stderr.startswith('scribe: the engine for language models serves it (backend "llm")\nloading scribe\n')
+
+
+def test_plain_folder_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[]")
+    done = chat(str(tmp_path), lines="Who are you?\n")
+    assert (done.returncode, done.stderr) == (1, f"error: '{tmp_path / 'config.json'}' does not hold an object\n")
+
+
 def test_plain_folder_is_served_by_the_engine_where_there_is_no_torch(tmp_path: Path) -> None:
     (tmp_path / "hidden").mkdir()
     hide = "import sys\nsys.modules.update(dict.fromkeys(['torch', 'transformers']))\n"

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TextIO
 
 from trireme.cli.terminal_chat.client import ChatError, key_headers
+from trireme.config.autofill import HUGGING_FACE_CONFIG
+from trireme.config.load import CONFIG_FILENAME
 from trireme.tools.child_server import ChildServer, ChildServerError
-from trireme.tools.engine_models import is_for_engine, write_engine_model
+from trireme.tools.deploy.options import DeployError
+from trireme.tools.plain_model import plain_model
 
 _FLAGS = ("--log-info=false",)
 """The log is for errors."""
@@ -21,21 +24,28 @@ def local_server(folder: Path, progress: TextIO) -> Iterator[str]:
     folder = folder.resolve()
     with ChildServer("trireme-chat-") as server:
         # Ctrl+C is for the answer, not for the server.
-        server.start(_repository(folder, server.scratch), _FLAGS, has_own_session=True)
+        server.start(_repository(folder, server.scratch, progress), _FLAGS, has_own_session=True)
         _wait(server, folder, progress)
         yield server.url
 
 
-def _repository(folder: Path, scratch: Path) -> Path:
-    """The folder itself, or one that has it as its only model."""
-    if not any((folder / name).is_file() for name in ("config.pbtxt", "config.json")):
+def _repository(folder: Path, scratch: Path, progress: TextIO) -> Path:
+    """The folder itself, or one that has it as its only model; says how it is served where its files do not."""
+    is_configured = (folder / CONFIG_FILENAME).is_file()
+    if not is_configured and not (folder / HUGGING_FACE_CONFIG).is_file():
         return folder
     repository = scratch / "repository"
     repository.mkdir()
-    if not (folder / "config.pbtxt").is_file() and is_for_engine(folder):
-        write_engine_model(folder, repository / folder.name)
-    else:
-        (repository / folder.name).symlink_to(folder, target_is_directory=True)
+    place = repository / folder.name
+    if is_configured:
+        place.symlink_to(folder, target_is_directory=True)
+        return repository
+    try:
+        model = plain_model(folder)
+    except DeployError as error:
+        raise ChatError(str(error)) from None
+    model.write(place)
+    print(f"{folder.name}: {model.told}", file=progress, flush=True)
     return repository
 
 
