@@ -114,6 +114,7 @@ MODELS: Mapping[str, BrokenModel] = {
     "wrong_concurrency": BrokenModel(PYTHON + _parameter("max_concurrency", "many")),
     "wrong_force_cpu": BrokenModel(PYTHON + _parameter("FORCE_CPU_ONLY_INPUT_TENSORS", "perhaps")),
     "wrong_compat": BrokenModel(PYTHON + _parameter("compat", "numpy1,nunpy")),
+    "misspelt_compat": BrokenModel(PYTHON + _parameter("compat", "flaot16")),
     "environment_not_there": BrokenModel(
         PYTHON + _parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/env.tar.gz")
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from trireme.config.compat_words import words_of_model
@@ -220,3 +222,11 @@ def test_a_models_words_come_before_the_flag_unless_they_are_its_own() -> None:
     assert words_of_model("m", {"compat": "v2"}) is None  # a model.py may mean something by it
     with pytest.raises(InvalidArgumentError, match="parameter 'compat' of model 'm': 'fp8' is no word of compat"):
         words_of_model("m", {"compat": "float16,fp8"})
+
+
+@pytest.mark.parametrize(("word", "meant"), [("flaot16", "float16"), ("Float32", "float16"), ("numpy", "numpy1")])
+def test_a_misspelt_word_of_compat_is_refused_with_the_one_that_was_meant(word: str, meant: str) -> None:
+    told = rf"'{word.lower()}' is no word of compat, which are off, cache, .*; did you mean '{meant}.*'\?"
+    assert re.search(told, refusal(f"--compat={word}"))
+    with pytest.raises(InvalidArgumentError, match=f"parameter 'compat' of model 'm': {told}"):
+        words_of_model("m", {"compat": word})
