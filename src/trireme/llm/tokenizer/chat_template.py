@@ -23,7 +23,7 @@ SHIPPED_TEMPLATE = (
 """The template of the shipped model, which is rendered without Jinja."""
 
 _CONTINUATION = "\ue000the answer goes on here\ue001"
-_NAMES_OF_ROLES = {"developer": "System", "function": "Tool"}
+_NAMES_OF_ROLES = {"function": "Tool"}
 _ROLES_OF_SHIPPED = ("system", "user", "assistant")
 
 Tools = Sequence[Mapping[str, Any]] | None
@@ -69,7 +69,7 @@ class NoTemplate:
             )
         lines = [
             f"{_NAMES_OF_ROLES.get(message['role'], message['role'].capitalize())}: {message.get('content') or ''}"
-            for message in plain_messages(messages, keeps_parts=False)
+            for message in _checked(messages, self.source)
         ]
         return "\n".join([*lines, "Assistant:"] if add_generation_prompt else lines)
 
@@ -87,7 +87,7 @@ class ShippedTemplate:
         special_tokens: Mapping[str, str],
         extra: Mapping[str, Any],
     ) -> str:
-        checked = plain_messages(messages, keeps_parts=False)
+        checked = _checked(messages, self.source)
         text = special_tokens.get("bos_token", "")
         for index, message in enumerate(checked):
             role, content = message["role"], message.get("content")
@@ -124,7 +124,7 @@ class JinjaTemplate:
     ) -> str:
         name = "tool_use" if tools and "tool_use" in self._compiled else "default"
         wanted = {key: plain_data(value) for key, value in extra.items() if key != "continue_final_message"}
-        checked = plain_messages(messages, keeps_parts=_reads_parts(self._sources[name]))
+        checked = _checked(messages, self._sources[name])
         is_continued = bool(extra.get("continue_final_message"))
         if is_continued:
             _mark_end(checked[-1])
@@ -180,6 +180,17 @@ def _no_template(folder: Path) -> TokenizerError:
     return TokenizerError(
         f"'chat_template' in {folder}/tokenizer_config.json must be a text, or a list of templates with their names"
     )
+
+
+def _checked(messages: Sequence[Message], source: str) -> list[dict[str, Any]]:
+    """The messages in the form, and with the roles, that the template knows: `developer` is what OpenAI's newer models
+    call `system`, so a template that has no word of it is given that."""
+    checked = plain_messages(messages, keeps_parts=_reads_parts(source))
+    if "developer" not in source:
+        for message in checked:
+            if message["role"] == "developer":
+                message["role"] = "system"
+    return checked
 
 
 def _reads_parts(source: str) -> bool:

@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from trireme.llm.tokenizer.chat_template import SHIPPED_TEMPLATE, JinjaTemplate, ShippedTemplate, load_chat_template
+from trireme.llm.tokenizer.chat_template import (
+    SHIPPED_TEMPLATE,
+    JinjaTemplate,
+    NoTemplate,
+    ShippedTemplate,
+    load_chat_template,
+)
 from trireme.llm.tokenizer.loading import load_tokenizer
 from trireme.llm.tokenizer.port import ChatError, TokenizerError
 
@@ -245,6 +251,17 @@ def test_what_is_wrong_with_messages_is_said(messages: Any, words: str) -> None:
 def test_roles_that_the_shipped_model_does_not_know_are_refused() -> None:
     with pytest.raises(ChatError, match="message 0 has the role 'tool': the model knows system, user, assistant"):
         ShippedTemplate().render([{"role": "tool", "content": "2"}], None, True, NAMES, {})
+
+
+def test_a_developer_is_the_system_where_the_template_has_no_word_of_it() -> None:
+    told = [{"role": "developer", "content": "Be brief."}, TALK[0]]
+    meant = [{**told[0], "role": "system"}, TALK[0]]
+    for template in (ShippedTemplate(), NoTemplate()):
+        assert template.render(told, None, True, NAMES, {}) == template.render(meant, None, True, NAMES, {})
+    assert rendered("{% for m in messages %}{{ m['role'] }} {% endfor %}", told) == "system user "
+    asks = "{% for m in messages %}{{ '!' if m['role'] == 'developer' else m['role'] }} {% endfor %}"
+    assert rendered(asks, told) == "! user "
+    assert told[0]["role"] == "developer"  # the client's own message
 
 
 def test_a_broken_template_is_refused_when_it_is_loaded() -> None:
