@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json"
 REDIRECT_HEADER = "x-vertex-ai-triton-redirect"
-_POSTED = re.compile(r".*/(infer|generate|generate_stream|index|load|unload|register|unregister)")
+_POSTED = re.compile(
+    r".*/(infer|generate|generate_stream|index|load|unload|register|unregister)"
+    r"|/v1/((chat/)?completions|embeddings)|/(de)?tokenize|/v2/recording/(start|fetch|stop)"
+)
+"""The paths that are asked with a body; of all others what the method GET answers is meant."""
 
 
 @dataclass(frozen=True, slots=True)
