@@ -203,7 +203,7 @@ def test_others_are_answered_while_a_grammar_is_tried(served: RunningServer) -> 
     ("arrays", "words"),
     [
         (asked(stream=YES, exclude_input_in_output=NO), "`exclude_input_in_output` = False is not allowed"),
-        (asked(options={"temprature": 1}), "there is no sampling parameter 'temprature'"),
+        (asked(options={"temprature": 1}), "there is no sampling parameter 'temprature'; did you mean 'temperature'?"),
         (asked(options={"max_tokens": 0}), "'max_tokens' must be at least 1"),
         (asked(options={"lora_name": "sql"}), "LoRA feature is not enabled"),
         (asked(image=np.array(["aGk="], np.object_)), "'image' cannot be followed"),

@@ -19,9 +19,8 @@ from trireme.backends.llm.sampling_options import (
 )
 from trireme.backends.llm.tensors import INPUTS, OUTPUTS
 from trireme.backends.python.pb_utils.request import InferenceRequest
-from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.refusals import WishError, unknown_option
 from trireme.backends.served_engine.returned import asked_for
-from trireme.core.close_names import closest
 from trireme.llm.sampling_params import LongPromptError, SamplingParams
 from trireme.llm.text_engine import Prompt
 from trireme.llm.tokenizer.port import Tokenizer
@@ -187,10 +186,7 @@ def _options(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
     options |= {key: value for key, value in parameters.items() if not key.startswith("triton_")}
     options.pop("timeout", None)  # is counted from the request's arrival on
     for key in options.keys() - KNOWN:
-        names = sorted((KNOWN | INPUTS.keys() | {"timeout"}) - IGNORED - {key})
-        near = closest(key, names)
-        told = f"did you mean '{near}'?" if near is not None else f"known are: {', '.join(names)}"
-        raise WishError(f"there is no option '{key:.100}'; {told}")
+        raise unknown_option("option", key, (KNOWN | INPUTS.keys() | {"timeout"}) - IGNORED - {key})
     return {key: value for key, value in options.items() if value is not None}
 
 

@@ -17,7 +17,7 @@ from trireme.backends.llm.unbegun_requests import UnbegunRequests
 from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
-from trireme.backends.served_engine.refusals import WishError, end_code
+from trireme.backends.served_engine.refusals import end_code, unknown_option
 from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.generation import Generation, TextOutput
@@ -86,7 +86,7 @@ class OwnEngine:
         if wanted.options.keys() & MAX_TOKENS and "max_tokens" not in wanted.options:
             del options["max_tokens"]
         for key in options.keys() - _KNOWN:
-            raise WishError(f"there is no sampling parameter '{key}'; known are: {', '.join(sorted(_KNOWN))}")
+            raise unknown_option("sampling parameter", key, _KNOWN)
         tells = options.get("logprobs") is not None
         if "cumulative_logprob" in wanted.told and not tells:
             options["logprobs"] = 0

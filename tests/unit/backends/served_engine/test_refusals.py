@@ -12,7 +12,7 @@ from trireme.backends.python.pb_utils.errors import ErrorCode, PromptTooLong
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse, decode_response, encode_response
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
-from trireme.backends.served_engine.refusals import WishError, begin_each, end_code
+from trireme.backends.served_engine.refusals import WishError, begin_each, end_code, unknown_option
 from trireme.core.errors import InvalidArgumentError, PromptTooLongError
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
 from trireme.llm.request import FinishReason
@@ -110,3 +110,14 @@ def test_what_the_engine_ends_has_a_code_by_its_reason() -> None:
     assert end_code(FinishReason.CANCELLED) == ErrorCode.CANCELLED
     assert end_code(FinishReason.TIMEOUT) == ErrorCode.UNAVAILABLE
     assert end_code(FinishReason.ERROR) == ErrorCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("temprature", "there is no option 'temprature'; did you mean 'temperature'?"),
+        ("usage", "there is no option 'usage'; known are: messages, temperature"),
+    ],
+)
+def test_an_unknown_option_is_told_the_near_one_or_all(name: str, told: str) -> None:
+    assert str(unknown_option("option", name, {"temperature", "messages"})) == told
