@@ -1,4 +1,4 @@
-"""A program that loads tokenizers, or files, by names on the hub: prints what came of each, and how long it took."""
+"""A program that loads tokenizers, files or folders by names on the hub: prints what came of each, and how long."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import_hook.install()
 
 import huggingface_hub  # noqa: E402
 
+from trireme.backends.llm.hub_folder import hub_folder  # noqa: E402
+
 outcomes: dict[str, Any] = {}
 
 
@@ -23,6 +25,10 @@ def tokenizer(source: str) -> int:
 
 def file(source: str) -> str:
     return huggingface_hub.hf_hub_download(source, "config.json")
+
+
+def folder(source: str) -> str:
+    return str(hub_folder(source, None, "parameter 'model'"))
 
 
 def attempt(name: str, call: Callable[[str], Any]) -> None:
@@ -37,5 +43,5 @@ def attempt(name: str, call: Callable[[str], Any]) -> None:
 if sys.argv[1] == "tokenizer":  # whose import takes longer than all that is measured here
     from transformers import AutoTokenizer as auto_class
 for source in sys.argv[2:]:
-    attempt(source, {"tokenizer": tokenizer, "file": file}[sys.argv[1]])
+    attempt(source, {"tokenizer": tokenizer, "file": file, "folder": folder}[sys.argv[1]])
 print(json.dumps(outcomes))

@@ -81,3 +81,16 @@ def test_nothing_is_looked_at_where_it_is_turned_off(home: Path) -> None:
         assert made[NAME].endswith("config.json")
         assert hub.asked
         assert "HEAD /" not in hub.asked
+
+
+def test_a_language_model_is_not_said_to_be_kept_off_the_network_by_its_user(tmp_path: Path) -> None:
+    endpoint = f"http://127.0.0.1:{closed_port()}"
+    made, _ = load(tmp_path, endpoint, "folder", NAME, HF_HUB_ETAG_TIMEOUT="2")
+    assert f"could not be had: the hub '{endpoint}' could not be reached (ConnectionRefusedError" in made[NAME]
+    assert "HF_HUB_OFFLINE" not in made[NAME]
+    made, _ = load(tmp_path, endpoint, "folder", NAME, HF_HUB_OFFLINE="1")
+    assert "HF_HUB_OFFLINE" in made[NAME]
+    assert "could not be reached" not in made[NAME]
+    with serving(Hub()) as hub:
+        made, _ = load(tmp_path, hub.url, "folder", NAME)
+        assert "404" in made[NAME], made

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError, require
+from trireme.backends.python.compat.huggingface.hub_reach import why_out_of_reach
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 _FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
@@ -30,12 +31,21 @@ def hub_folder(name: str, revision: str | None, called: str) -> Path:
     try:
         return _snapshot(hub, name, revision, local_files_only=False)
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = _why_out_of_reach() or (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise ModelLoadError(
             f"the files of '{name}' could not be had: {reason}. Fetch them on a machine with a network "
             f"('trireme deploy {name} --no-serve'), point HF_HOME at a cache that has them, name a folder with "
             f"{called}, or set HF_TOKEN if it is private"
         ) from None
+
+
+def _why_out_of_reach() -> str | None:
+    """What the library tells as a setting of the user, where it was kept from asking a hub that is out of reach."""
+    constants = require("huggingface_hub.constants", "transformers")
+    if constants.HF_HUB_OFFLINE:  # which its user has set indeed
+        return None
+    reason = why_out_of_reach(constants.ENDPOINT, float(constants.HF_HUB_ETAG_TIMEOUT))
+    return None if reason is None else f"the hub '{constants.ENDPOINT}' could not be reached ({reason})"
 
 
 def _snapshot(hub: Any, name: str, revision: str | None, *, local_files_only: bool) -> Path:
