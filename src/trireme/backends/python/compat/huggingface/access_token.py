@@ -11,6 +11,8 @@ from trireme.backends.python.compat import switches
 from trireme.backends.python.compat.report import add_note, tell_rescue
 
 PRIVATE = "PRIVATE_REPO_TOKEN"
+_REFUSALS = (401, 403, 404)
+"""What the hub answers about a repository that the asker may not see."""
 
 
 def take_empty_as_none(module: ModuleType) -> None:
@@ -46,13 +48,25 @@ def define_for(error: BaseException) -> bool:
 
 
 def advise(error: BaseException) -> None:
-    """Notes on the failure of a file that insists on the variable that it is not set, and how to set it. What the hub
-    refuses, or has not, is an OSError in all of its libraries."""
+    """Notes on the failure of a file that insists on the variable that it is not set, and how to set it; where the
+    variable is empty, on what the hub has refused."""
     is_lookup = isinstance(error, KeyError) and error.args == (PRIVATE,)
-    if is_lookup or (isinstance(error, OSError) and os.environ.get(PRIVATE) == ""):
+    if is_lookup or (os.environ.get(PRIVATE) == "" and _is_refused(error)):
         add_note(
             error,
             f"the model reads an access token from the variable {PRIVATE}, which is not set. A gated or private "
             f"repository needs it: export {PRIVATE}=hf_... in the environment that the server is started from "
             "(https://huggingface.co/settings/tokens has the token), and start the server again",
         )
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Whether an answer of the hub is behind the error: the libraries raise errors of their own after the hub's."""
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        if getattr(getattr(current, "response", None), "status_code", None) in _REFUSALS:
+            return True
+        seen.append(current)
+        current = current.__cause__ or current.__context__
+    return False

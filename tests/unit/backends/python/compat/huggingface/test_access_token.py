@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,3 +44,39 @@ def test_the_variable_is_there_once_a_file_failed_without_it(told: set[str], mon
     assert os.environ["PRIVATE_REPO_TOKEN"] == ""
     assert not access_token.define_for(KeyError("PRIVATE_REPO_TOKEN"))  # which must be another matter now
     assert told == {"no private token"}
+
+
+class _Answered(Exception):
+    """As the library of the hub raises them, with the answer."""
+
+    def __init__(self, status: int) -> None:
+        self.response = SimpleNamespace(status_code=status)
+
+
+def failure_after(cause: Exception) -> OSError:
+    try:
+        try:
+            raise cause
+        except Exception as error:
+            raise OSError("the files could not be had") from error
+    except OSError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_advised"),
+    [
+        (_Answered(401), True),
+        (_Answered(403), True),
+        (_Answered(404), True),
+        (_Answered(503), False),
+        (ConnectionError("Temporary failure in name resolution"), False),
+    ],
+)
+def test_a_token_is_spoken_of_where_the_hub_has_refused(
+    cause: Exception, is_advised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVATE_REPO_TOKEN", "")
+    error = failure_after(cause)
+    access_token.advise(error)
+    assert ("export PRIVATE_REPO_TOKEN=hf_" in " ".join(getattr(error, "__notes__", []))) == is_advised
