@@ -16,7 +16,13 @@ from trireme.server.inference import Inference
 from trireme.server.pictures.picture_input import PictureInput
 from trireme.server.recording.recorder import Recorder
 from trireme.server.shared_memory import SharedMemory
-from trireme.server.text_models.forms import EmbeddingForm, GenerationForm, embedding_form, generation_form
+from trireme.server.text_models.forms import (
+    EmbeddingForm,
+    GenerationForm,
+    embedding_form,
+    generation_form,
+    inputs_in_the_way,
+)
 from trireme.server.text_models.mistaken_names import MistakenNames
 from trireme.server.trace.tracing import Arrival, Tracing
 
@@ -90,6 +96,10 @@ class CalledModel:
     def generation(self) -> GenerationForm | None:
         """How the model is asked for texts; None where it writes none."""
         return generation_form(self._model.config)
+
+    def inputs_in_the_way(self) -> list[str]:
+        """The inputs for which a model that takes and gives texts is not asked for them; none: others are why."""
+        return inputs_in_the_way(self._model.config)
 
     def embedding(self) -> EmbeddingForm | None:
         """How the model is asked for vectors; None where it makes none."""

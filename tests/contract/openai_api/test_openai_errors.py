@@ -93,6 +93,12 @@ def test_request_that_cannot_be_followed(server: Any, body: object, param: str |
     assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
 
 
+def test_a_model_that_needs_more_than_a_prompt_is_refused_with_its_inputs(server: Any) -> None:
+    message = refused(server, "/v1/completions", {"model": "repeater", "prompt": "a"})[1]["message"]
+    assert message.endswith("does not generate text. Beside a prompt it needs 'TIMES', which no request here brings.")
+    assert refused(server, "/v1/completions", {"model": "adder", "prompt": "a"})[1]["message"].endswith("text.")
+
+
 def test_token_ids_for_a_model_of_texts(server: Any) -> None:
     assert refused(server, "/v1/completions", {"model": "rhymer", "prompt": [1, 2]})[1]["param"] == "prompt"
     assert refused(server, "/v1/embeddings", {"model": "sentences", "input": [1, 2]})[1]["param"] == "input"

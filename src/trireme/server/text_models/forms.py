@@ -107,8 +107,7 @@ def generation_form(config: ModelConfig) -> GenerationForm | None:
     prompt, text = _prompt_input(config), _text_output(config)
     if prompt is None or text is None:
         return None
-    needed = {name for name, entry in config.inputs.items() if not entry.is_optional} - {prompt, *_FILLED}
-    if needed - {"sampling_parameters", "stream", "messages"}:
+    if _needed(config, prompt):
         return None
     return GenerationForm(
         config.backend,
@@ -120,6 +119,21 @@ def generation_form(config: ModelConfig) -> GenerationForm | None:
         config.outputs,
         config.is_ensemble,
     )
+
+
+def inputs_in_the_way(config: ModelConfig) -> list[str]:
+    """What a model that takes and gives texts needs beside its prompt, and no request for a text brings."""
+    prompt = _prompt_input(config) or next(
+        (name for name, entry in config.inputs.items() if entry.datatype == BYTES and not entry.is_optional), None
+    )
+    if prompt is None or all(entry.datatype != BYTES for entry in config.outputs.values()):
+        return []
+    return _needed(config, prompt)
+
+
+def _needed(config: ModelConfig, prompt: str) -> list[str]:
+    brought = {prompt, *_FILLED, "sampling_parameters", "stream", "messages"}
+    return [name for name, entry in config.inputs.items() if not entry.is_optional and name not in brought]
 
 
 def embedding_form(config: ModelConfig) -> EmbeddingForm | None:

@@ -7,7 +7,7 @@ from google.protobuf import text_format
 
 from trireme.config.model_config import ModelConfig
 from trireme.proto import model_config_pb2
-from trireme.server.text_models.forms import GenerationForm, embedding_form, generation_form
+from trireme.server.text_models.forms import GenerationForm, embedding_form, generation_form, inputs_in_the_way
 
 TEXT_IN = 'input { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] }'
 TEXT_OUT = 'output { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] }'
@@ -64,6 +64,29 @@ def test_plain_model_takes_texts_alone() -> None:
 )
 def test_other_models_do_not_write(parts: list[str]) -> None:
     assert generation_form(config(*parts)) is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "names"),
+    [
+        ([TEXT_IN, 'input { name: "image" data_type: TYPE_UINT8 dims: [ 1 ] }', TEXT_OUT], ["image"]),
+        (
+            [
+                'input { name: "INPUT_0" data_type: TYPE_STRING dims: [ -1 ] }',
+                'input { name: "INPUT_1" data_type: TYPE_UINT32 dims: [ -1 ] }',
+                'input { name: "INPUT_2" data_type: TYPE_STRING dims: [ -1 ] optional: true }',
+                'output { name: "OUTPUT_0" data_type: TYPE_STRING dims: [ -1, -1 ] }',
+                'output { name: "sequence_length" data_type: TYPE_UINT32 dims: [ -1 ] }',
+            ],
+            ["INPUT_1"],
+        ),
+        (['input { name: "a" data_type: TYPE_FP32 dims: [ 1 ] }', TEXT_OUT], []),
+        ([TEXT_IN, 'output { name: "a" data_type: TYPE_FP32 dims: [ 1 ] }'], []),
+    ],
+)
+def test_what_a_model_of_texts_needs_beside_its_prompt_is_named(parts: list[str], names: list[str]) -> None:
+    assert generation_form(config(*parts)) is None
+    assert inputs_in_the_way(config(*parts)) == names
 
 
 def test_model_that_wants_a_number_of_tokens_is_given_one() -> None:

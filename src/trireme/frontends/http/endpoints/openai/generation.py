@@ -63,7 +63,9 @@ def writing_form(call: CalledModel, request: CompletionRequest | ChatRequest) ->
     if request.adapter and not call.has_adapters:  # which was not known before the model was loaded
         raise UnknownModelError(request.asked_model)
     if form is None:
-        raise FieldError("model", f"The model '{request.model}' does not generate text.", "unsupported_model")
+        needed = ", ".join(f"'{name}'" for name in call.inputs_in_the_way())
+        hint = f" Beside a prompt it needs {needed}, which no request here brings." if needed else ""
+        raise FieldError("model", f"The model '{request.model}' does not generate text.{hint}", "unsupported_model")
     return form
 
 
