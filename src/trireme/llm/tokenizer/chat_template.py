@@ -96,7 +96,10 @@ class ShippedTemplate:
                     f"message {index} has the role '{role}': the model knows {', '.join(_ROLES_OF_SHIPPED)}"
                 )
             if content is None:
-                raise ChatError(f"message {index} has no 'content': the model calls no tools")
+                raise ChatError(
+                    f"message {index} has no 'content': the model's chat template writes no calls of tools; send those "
+                    "of an answer as the text of its 'content'"
+                )
             text += f"<|im_start|>{role}\n{content}<|im_end|>\n"
         if extra.get("continue_final_message"):
             return text.removesuffix("<|im_end|>\n")

@@ -253,6 +253,13 @@ def test_roles_that_the_shipped_model_does_not_know_are_refused() -> None:
         ShippedTemplate().render([{"role": "tool", "content": "2"}], None, True, NAMES, {})
 
 
+def test_calls_that_the_shipped_model_cannot_be_told_of_are_refused_in_those_words() -> None:
+    with pytest.raises(ChatError, match="message 1 has no 'content': the model's chat template writes no calls of too"):
+        ShippedTemplate().render([TALK[0], CALL], None, True, NAMES, {})
+    with_text = {**CALL, "content": "<tool_call>"}
+    assert "assistant\n<tool_call><|im_end|>" in ShippedTemplate().render([TALK[0], with_text], None, True, NAMES, {})
+
+
 def test_a_developer_is_the_system_where_the_template_has_no_word_of_it() -> None:
     told = [{"role": "developer", "content": "Be brief."}, TALK[0]]
     meant = [{**told[0], "role": "system"}, TALK[0]]
