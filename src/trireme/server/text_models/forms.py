@@ -79,6 +79,14 @@ class GenerationForm:
         return entry is not None and entry.datatype == "BOOL" and not self.makes_choices
 
     @property
+    def may_repeat_prompt(self) -> bool:
+        """Whether a text may be preceded by its prompt, and the request cannot say that it is not to be: so do the
+        ensembles of TensorRT-LLM. A model that is not told how much to write goes on with nothing."""
+        has_limit = any(name in self.inputs for name in OPTION_INPUTS["max_tokens"])
+        is_asked_otherwise = self.takes_options or self.may_begin_with_prompt or self.backend == "transformers"
+        return has_limit and not is_asked_otherwise
+
+    @property
     def tells_by_flags(self) -> bool:
         """Whether the end of a text and its tokens are told to those who ask with inputs, as Triton's vLLM backend
         has it."""

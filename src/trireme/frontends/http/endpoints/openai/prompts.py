@@ -32,6 +32,8 @@ class ModelInput:
     choice_count: int
     echoed: str = ""
     """What the server puts before the text, where the model does not do so itself."""
+    repeated: str = ""
+    """The prompt, where the model may tell it again before what it writes."""
     stops: tuple[str, ...] = ()
     """What ends the text, where the model is not told of it."""
     prompt_count: int | None = None
@@ -44,7 +46,8 @@ def completion_inputs(form: GenerationForm, request: CompletionRequest) -> list[
     options = OptionInputs(form, request)
     for position, prompt in enumerate(request.prompts):
         inputs = {_prompt_name(form, prompt): _prompt_tensor(form, prompt)}
-        found += _choices(form, request, inputs, options, position * request.choice_count)
+        text = prompt if isinstance(prompt, str) else ""
+        found += _choices(form, request, inputs, text, options, position * request.choice_count)
         _count_here(form, found[-1 if options.are_for_all_choices else -request.choice_count :], prompt)
     if request.has_echo and (form.tells_by_flags or not form.takes_options) and form.backend != "transformers":
         for position, entry in enumerate(found):
@@ -55,14 +58,16 @@ def completion_inputs(form: GenerationForm, request: CompletionRequest) -> list[
 
 def chat_inputs(form: GenerationForm, request: ChatRequest) -> list[ModelInput]:
     """The requests that answer a chat, in the order of their choices."""
+    text = ""
     if form.takes_messages:
         inputs = {"messages": input_tensor(form.inputs["messages"], [messages_text(request.messages)], form.has_batch)}
     else:
-        inputs = {form.prompt_input: _prompt_tensor(form, written_out(request.messages))}
+        text = written_out(request.messages)
+        inputs = {form.prompt_input: _prompt_tensor(form, text)}
         images = images_of(request.messages, form.takes_images)
         if images:
             inputs[IMAGES_INPUT] = input_tensor(form.inputs[IMAGES_INPUT], images, form.has_batch)
-    found = _choices(form, request, inputs, OptionInputs(form, request), 0)
+    found = _choices(form, request, inputs, text, OptionInputs(form, request), 0)
     _count_here(form, found, "\n".join(map(text_of, request.messages)))
     return found
 
@@ -107,6 +112,7 @@ def _choices(
     form: GenerationForm,
     request: CompletionRequest | ChatRequest,
     prompt: dict[str, Tensor],
+    prompt_text: str,
     options: OptionInputs,
     first_index: int,
 ) -> list[ModelInput]:
@@ -115,12 +121,15 @@ def _choices(
     stops = tuple(request.options.get("stop", ())) if not _takes_stops(form) else ()
     if sum(map(len, stops)) > MAX_CHARACTERS:
         raise FieldError("stop", f"The texts in 'stop' have more than {MAX_CHARACTERS} characters together.")
+    repeated = prompt_text if form.may_repeat_prompt else ""
     found = []
     for index in range(count):
         inputs, parameters = options.of_choice(index)
         own_count = request.choice_count // count
         place = first_index + index
-        found.append(ModelInput({**prompt, **inputs}, dict(parameters), outputs, place, own_count, stops=stops))
+        made = ModelInput({**prompt, **inputs}, dict(parameters), outputs, place, own_count)
+        made.repeated, made.stops = repeated, stops
+        found.append(made)
     return found
 
 

@@ -14,6 +14,7 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.endpoints.openai.prompts import ModelInput
 from trireme.protocol.openai.pieces import Piece
+from trireme.protocol.openai.repeated_prompt import RepeatedPrompt
 from trireme.protocol.openai.stop_texts import StopTexts
 from trireme.protocol.openai.usage import Usage, WordCount
 from trireme.server.text_models.forms import GenerationForm
@@ -28,6 +29,7 @@ class ResponseReader:
         "_finished",
         "_form",
         "_input",
+        "_repeated",
         "_stops",
         "_told_input",
         "_told_output",
@@ -43,6 +45,7 @@ class ResponseReader:
         self._usage = usage
         self._echoed = model_input.echoed
         self._finished: set[int] = set()
+        self._repeated: dict[int, RepeatedPrompt] = {}
         self._stops: dict[int, StopTexts] = {}
         self._words: dict[int, WordCount] = {}
         self._told_input: int | None = None
@@ -116,9 +119,13 @@ class ResponseReader:
         if decoder is None:
             decoder = self._decoders[index] = codecs.getincrementaldecoder("utf-8")("replace")
             echoed = self._echoed
+            if self._input.repeated:
+                self._repeated[index] = RepeatedPrompt(self._input.repeated)
             if self._input.stops:
                 self._stops[index] = StopTexts(self._input.stops)
         told = decoder.decode(text, is_last)
+        if index in self._repeated:
+            told = self._repeated[index].cut(told, is_last)
         if index in self._stops:
             told = self._stops[index].cut(told, is_last)
         if self._input.prompt_count is not None:

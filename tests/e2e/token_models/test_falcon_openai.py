@@ -1,0 +1,53 @@
+"""The Falcon ensemble in OpenAI's API: prompts are left out, and options mean what they mean there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from running_server import RunningServer
+
+PROMPT = "What is the height of Eiffel Tower?"
+
+
+def generated(server: RunningServer, prompt: str, **more: Any) -> str:
+    """The ensemble's own words, which begin with the prompt."""
+    fields = {"text_input": prompt, "max_tokens": 8, **more}
+    status, _, body = server.ask("POST", "/v2/models/ensemble/generate", fields)
+    assert status == 200, body
+    return str(json.loads(body)["text_output"])
+
+
+def completed(server: RunningServer, prompt: str = PROMPT, **more: Any) -> dict[str, Any]:
+    body = {"model": "ensemble", "prompt": prompt, "max_tokens": 8, **more}
+    status, _, answer = server.ask("POST", "/v1/completions", body)
+    assert status == 200, answer
+    return dict(json.loads(answer))
+
+
+def streamed(server: RunningServer, path: str, **body: Any) -> list[dict[str, Any]]:
+    """The choices of a stream's events."""
+    status, _, text = server.ask("POST", path, {"model": "ensemble", "max_tokens": 8, "stream": True, **body})
+    assert status == 200, text
+    events = [line.removeprefix(b"data: ") for line in text.split(b"\n\n") if line]
+    assert events.pop() == b"[DONE]"
+    return [choice for event in events for choice in json.loads(event)["choices"]]
+
+
+def test_an_answer_is_without_its_prompt(served: RunningServer) -> None:
+    written = generated(served, PROMPT).removeprefix(PROMPT)
+    assert written
+    assert completed(served)["choices"][0]["text"] == written
+    assert completed(served, echo=True)["choices"][0]["text"] == PROMPT + written
+    assert "".join(choice["text"] for choice in streamed(served, "/v1/completions", prompt=PROMPT)) == written
+
+
+def test_a_chat_is_answered_without_what_was_said_before(served: RunningServer) -> None:
+    prompt = "User: Hi\nAssistant:"
+    written = generated(served, prompt).removeprefix(prompt)
+    messages = [{"role": "user", "content": "Hi"}]
+    body = {"model": "ensemble", "messages": messages, "max_tokens": 8}
+    answer = json.loads(served.ask("POST", "/v1/chat/completions", body)[2])
+    assert answer["choices"][0]["message"]["content"] == written
+    choices = streamed(served, "/v1/chat/completions", messages=messages)
+    assert "".join(choice["delta"].get("content") or "" for choice in choices) == written

@@ -1,0 +1,83 @@
+"""From what models of TensorRT-LLM's shape write, in one piece or in several, to the texts that clients get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trireme.config.model_config import TensorConfig
+from trireme.core.elements import encode_bytes
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.frontends.http.endpoints.openai.prompts import chat_inputs, completion_inputs
+from trireme.frontends.http.endpoints.openai.responses import ResponseReader
+from trireme.protocol.openai.fields import Fields
+from trireme.protocol.openai.pieces import Piece
+from trireme.protocol.openai.requests import read_chat, read_completion
+from trireme.protocol.openai.usage import Usage
+from trireme.server.text_models.forms import GenerationForm
+
+PLAIN = {"text_input": "BYTES", "max_tokens": "INT32", "stop_words": "BYTES"}
+
+
+def form(inputs: dict[str, str]) -> GenerationForm:
+    declared = {name: TensorConfig(name, kind, (-1,)) for name, kind in inputs.items()}
+    made = {"text_output": TensorConfig("text_output", "BYTES", (-1,))}
+    return GenerationForm("python", True, True, "text_input", "text_output", declared, made)
+
+
+def told(pieces: list[str], inputs: dict[str, str] = PLAIN, **members: Any) -> tuple[list[Piece], Usage, bool]:
+    """What becomes of the pieces of one choice, with what is counted, and whether the rest is not waited for."""
+    fields = Fields({"model": "m", **members})
+    made = form(inputs)
+    if "messages" in members:
+        (entry,) = chat_inputs(made, read_chat(fields))
+    else:
+        (entry,) = completion_inputs(made, read_completion(fields))
+    usage = Usage()
+    reader = ResponseReader(made, entry, usage)
+    found = []
+    for piece in pieces:
+        tensor = Tensor("text_output", "BYTES", (1,), encode_bytes([piece]))
+        found += reader.read(InferenceResponse([tensor]))
+    return found + reader.close(), usage, reader.is_stopped
+
+
+def texts(pieces: list[Piece]) -> list[str]:
+    return [piece.text for piece in pieces]
+
+
+@pytest.mark.parametrize("pieces", [["Hi there, you"], ["H", "i", " there,", " you"], ["Hi th", "ere, you"]])
+def test_a_prompt_that_comes_first_is_left_out_and_not_counted(pieces: list[str]) -> None:
+    found, usage, _ = told(pieces, prompt="Hi there")
+    assert "".join(texts(found)) == ", you"
+    assert (usage.prompt_tokens, usage.completion_tokens) == (2, 2)
+
+
+@pytest.mark.parametrize("pieces", [["Hi thereHi there"], ["Hi there", "Hi there"]])
+def test_an_echo_comes_once(pieces: list[str]) -> None:
+    assert "".join(texts(told(pieces, prompt="Hi there", echo=True)[0])) == "Hi thereHi there"
+    assert "".join(texts(told(pieces, prompt="Hi there")[0])) == "Hi there"
+    assert "".join(texts(told(["yes"], prompt="Hi there", echo=True)[0])) == "Hi thereyes"
+
+
+def test_a_text_that_differs_goes_out_at_once() -> None:
+    assert texts(told(["Hi", " then", "!"], prompt="Hi there")[0]) == ["", "Hi then", "!", ""]
+    assert texts(told(["Ho", " there"], prompt="Hi there")[0]) == ["Ho", " there", ""]
+
+
+def test_a_text_that_ends_within_the_prompt_is_told() -> None:
+    found, usage, _ = told(["Hi", " th"], prompt="Hi there")
+    assert texts(found) == ["", "", "Hi th"]
+    assert usage.completion_tokens == 2
+
+
+def test_a_chat_is_left_out_as_it_was_written_out() -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    assert "".join(texts(told(["User: Hi\nAssistant: Ho"], messages=messages)[0])) == " Ho"
+
+
+@pytest.mark.parametrize("more", [{}, {"max_tokens": "INT32", "exclude_input_in_output": "BOOL"}])
+def test_models_that_are_not_told_how_much_to_write_or_can_be_asked_keep_their_words(more: dict[str, str]) -> None:
+    assert texts(told(["Hi there"], {"text_input": "BYTES", **more}, prompt="Hi")[0]) == ["Hi there", ""]
