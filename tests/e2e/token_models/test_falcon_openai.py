@@ -51,3 +51,16 @@ def test_a_chat_is_answered_without_what_was_said_before(served: RunningServer) 
     assert answer["choices"][0]["message"]["content"] == written
     choices = streamed(served, "/v1/chat/completions", messages=messages)
     assert "".join(choice["delta"].get("content") or "" for choice in choices) == written
+
+
+def test_an_answer_ends_before_its_stop_text(served: RunningServer) -> None:
+    written = completed(served)["choices"][0]["text"]
+    stop = written.split()[3]
+    expected = written[: written.index(stop)]
+    answer = completed(served, stop=[stop])["choices"][0]
+    assert (answer["text"], answer["finish_reason"]) == (expected, "stop")
+    choices = streamed(served, "/v1/completions", prompt=PROMPT, stop=[stop])
+    assert "".join(choice["text"] for choice in choices) == expected
+    assert choices[-1]["finish_reason"] == "stop"
+    kept = completed(served, stop=[stop], include_stop_str_in_output=True)["choices"][0]
+    assert kept["text"] == expected + stop

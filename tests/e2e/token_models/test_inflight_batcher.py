@@ -147,6 +147,25 @@ def test_a_completion_of_openais_api_may_have_options_that_no_model_here_knows(
     assert [len(choice["text"].split()) for choice in json.loads(answer)["choices"]] == [4, 4]
 
 
+@MODELS
+def test_a_stream_of_openais_api_ends_before_a_stop_text_that_the_model_spells_otherwise(
+    inflight: RunningServer, model: str
+) -> None:
+    def written(**more: Any) -> tuple[str, str]:
+        body = {"model": model, "prompt": PROMPT, "max_tokens": 12, "stream": True, **more}
+        status, _, text = inflight.ask("POST", "/v1/completions", body)
+        assert status == 200, text
+        events = [line.removeprefix(b"data: ") for line in text.split(b"\n\n") if line]
+        assert events.pop() == b"[DONE]"
+        choices = [choice for event in events for choice in json.loads(event)["choices"]]
+        return "".join(choice["text"] for choice in choices), choices[-1]["finish_reason"]
+
+    whole, _ = written()
+    words = whole.split()
+    for stop in (words[3], words[3][1:]):
+        assert written(stop=[stop, "never written"]) == (whole[: whole.index(stop)], "stop")
+
+
 def test_a_bias_is_as_wide_as_the_vocabulary(inflight: RunningServer) -> None:
     body = {"input_ids": [5, 6], "input_lengths": 2, "request_output_len": 2, "embedding_bias": [1.0, 2.0]}
     status, _, answer = inflight.ask("POST", "/v2/models/tensorrt_llm/generate", body)

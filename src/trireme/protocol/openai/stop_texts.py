@@ -1,4 +1,5 @@
-"""Stop texts for models that do not look at them: the text of a choice is cut where the first of them begins."""
+"""Stop texts for models that do not look at them, or leave them in: the text of a choice is cut where the first of them
+begins."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ MAX_CHARACTERS: Final = 4096
 class StopTexts:
     """Those of one choice, whose text may come in pieces."""
 
-    __slots__ = ("_kept", "_stops", "is_found")
+    __slots__ = ("_are_told", "_kept", "_stops", "is_found")
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], are_told: bool = False) -> None:
         self._stops = stops
+        self._are_told = are_told  # the one that ends the text, as its end
         self._kept = ""  # may be the beginning of one
         self.is_found = False
 
@@ -27,10 +29,14 @@ class StopTexts:
         at = min((at for stop in self._stops if (at := text.find(stop)) >= 0), default=-1)
         if at >= 0:
             self.is_found = True
-            return text[:at]
+            return text[: self._end(text, at)]
         size = 0 if is_last else max((_begun(stop, text) for stop in self._stops), default=0)
         self._kept = text[len(text) - size :]
         return text[: len(text) - size]
+
+    def _end(self, text: str, at: int) -> int:
+        """Where the text ends whose first stop text begins there."""
+        return at + min(len(stop) for stop in self._stops if text.startswith(stop, at)) if self._are_told else at
 
 
 def _begun(stop: str, text: str) -> int:

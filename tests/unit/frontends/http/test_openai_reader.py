@@ -81,3 +81,32 @@ def test_a_chat_is_left_out_as_it_was_written_out() -> None:
 @pytest.mark.parametrize("more", [{}, {"max_tokens": "INT32", "exclude_input_in_output": "BOOL"}])
 def test_models_that_are_not_told_how_much_to_write_or_can_be_asked_keep_their_words(more: dict[str, str]) -> None:
     assert texts(told(["Hi there"], {"text_input": "BYTES", **more}, prompt="Hi")[0]) == ["Hi there", ""]
+
+
+@pytest.mark.parametrize("pieces", [["one two. END"], ["one", " two", ". E", "ND"], ["one two. END never told"]])
+def test_a_text_ends_before_a_stop_word_that_the_model_leaves_in(pieces: list[str]) -> None:
+    found, usage, is_stopped = told(pieces, prompt="x", stop=["END", "FIN"])
+    assert "".join(texts(found)) == "one two. "
+    assert [piece.finish_reason for piece in found if piece.finish_reason] == ["stop"]
+    assert (usage.completion_tokens, is_stopped) == (3, True)
+
+
+def test_the_beginning_of_a_stop_word_waits_for_the_next_piece() -> None:
+    assert texts(told(["one E", "N", "d", " FIN"], prompt="x", stop=["END", "FIN"])[0])[:4] == ["one ", "", "ENd", " "]
+
+
+@pytest.mark.parametrize("pieces", [["one END"], ["one E", "ND"], ["one E", "ND two"], ["one END two"]])
+def test_a_stop_text_is_kept_where_the_client_wants_it(pieces: list[str]) -> None:
+    wanted: dict[str, Any] = {"stop": ["END!", "END"], "include_stop_str_in_output": True}
+    for inputs in (PLAIN, {"text_input": "BYTES"}):
+        found, _, is_stopped = told(pieces, inputs, prompt="x", **wanted)
+        assert ("".join(texts(found)), is_stopped) == ("one END", True)
+
+
+def test_a_stop_text_within_the_prompt_ends_nothing() -> None:
+    found, _, is_stopped = told(["one two", " three"], prompt="one two", stop="two")
+    assert ("".join(texts(found)), is_stopped) == (" three", False)
+
+
+def test_a_model_with_a_stop_of_its_own_is_let_be() -> None:
+    assert texts(told(["one END"], {**PLAIN, "stop": "BYTES"}, prompt="x", stop="END")[0]) == ["one END", ""]

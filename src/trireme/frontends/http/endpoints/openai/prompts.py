@@ -15,7 +15,7 @@ from trireme.protocol.openai.options import Options
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest, Message, Prompt, text_of
 from trireme.protocol.openai.stop_texts import MAX_CHARACTERS
 from trireme.protocol.openai.usage import count_words
-from trireme.server.text_models.forms import IMAGES_INPUT, OPTION_INPUTS, GenerationForm
+from trireme.server.text_models.forms import IMAGES_INPUT, GenerationForm
 
 _NAMES_OF_ROLES: Final = {"developer": "System", "function": "Tool"}
 
@@ -35,7 +35,9 @@ class ModelInput:
     repeated: str = ""
     """The prompt, where the model may tell it again before what it writes."""
     stops: tuple[str, ...] = ()
-    """What ends the text, where the model is not told of it."""
+    """What ends the text, where the model is not told of it or leaves it in."""
+    are_stops_told: bool = False
+    """Whether the one that ends the text belongs to it."""
     prompt_count: int | None = None
     """How many tokens the prompt counts, where the model does not count itself; 0 where another request counts it."""
 
@@ -118,7 +120,7 @@ def _choices(
 ) -> list[ModelInput]:
     outputs = _outputs(form, isinstance(request, ChatRequest), request.options)
     count = 1 if options.are_for_all_choices else request.choice_count
-    stops = tuple(request.options.get("stop", ())) if not _takes_stops(form) else ()
+    stops = () if _leaves_stops_out(form) else tuple(request.options.get("stop", ()))
     if sum(map(len, stops)) > MAX_CHARACTERS:
         raise FieldError("stop", f"The texts in 'stop' have more than {MAX_CHARACTERS} characters together.")
     repeated = prompt_text if form.may_repeat_prompt else ""
@@ -129,13 +131,15 @@ def _choices(
         place = first_index + index
         made = ModelInput({**prompt, **inputs}, dict(parameters), outputs, place, own_count)
         made.repeated, made.stops = repeated, stops
+        made.are_stops_told = bool(request.options.get("include_stop_str_in_output"))
         found.append(made)
     return found
 
 
-def _takes_stops(form: GenerationForm) -> bool:
-    """Whether the model looks at stop texts itself."""
-    return form.takes_options or any(name in form.inputs for name in OPTION_INPUTS["stop"])
+def _leaves_stops_out(form: GenerationForm) -> bool:
+    """Whether the model sees to stop texts itself. By `stop_words`, as those of TensorRT-LLM have it, it ends its text
+    with one, and only with one that it has spelt with the tokens that it was given."""
+    return form.takes_options or "stop" in form.inputs
 
 
 def _outputs(form: GenerationForm, is_chat: bool, options: Options) -> tuple[str, ...]:

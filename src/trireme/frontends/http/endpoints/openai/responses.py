@@ -122,7 +122,7 @@ class ResponseReader:
             if self._input.repeated:
                 self._repeated[index] = RepeatedPrompt(self._input.repeated)
             if self._input.stops:
-                self._stops[index] = StopTexts(self._input.stops)
+                self._stops[index] = StopTexts(self._input.stops, self._input.are_stops_told)
         told = decoder.decode(text, is_last)
         if index in self._repeated:
             told = self._repeated[index].cut(told, is_last)
