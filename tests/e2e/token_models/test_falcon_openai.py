@@ -64,3 +64,24 @@ def test_an_answer_ends_before_its_stop_text(served: RunningServer) -> None:
     assert choices[-1]["finish_reason"] == "stop"
     kept = completed(served, stop=[stop], include_stop_str_in_output=True)["choices"][0]
     assert kept["text"] == expected + stop
+
+
+def test_a_temperature_draws_other_words_for_each_choice(served: RunningServer) -> None:
+    def drawn(**more: Any) -> list[str]:
+        return [str(choice["text"]) for choice in completed(served, **more)["choices"]]
+
+    (likely,) = drawn()
+    texts = drawn(temperature=1.0, n=3)
+    assert len({likely, *texts}) == 4
+    assert len(set(drawn(top_p=0.99) + drawn(top_p=0.99))) == 2
+    assert drawn(temperature=0, n=2) == [likely, likely]
+
+
+def test_a_seed_gives_the_same_words_again(served: RunningServer) -> None:
+    def drawn(**more: Any) -> list[str]:
+        return [str(choice["text"]) for choice in completed(served, temperature=1.0, **more)["choices"]]
+
+    texts = drawn(seed=7, n=3)
+    assert len(set(texts)) == 3
+    assert drawn(seed=7, n=3) == texts
+    assert drawn(seed=8) == texts[1:2]

@@ -34,6 +34,7 @@ FLAGS: Final = {
 }
 """By input of Triton's vLLM backend: the output that it asks for."""
 _EMBEDDING_OUTPUTS: Final = ("embedding", "embeddings", "sentence_embedding", "features")
+_WORDS_OF_TENSORRT_LLM: Final = ("stop_words", "random_seed", "runtime_top_p", "request_output_len")
 _FILLED: Final = frozenset(OPTION_INPUTS["max_tokens"])
 """Inputs that get a value even where the client gives none."""
 
@@ -85,6 +86,14 @@ class GenerationForm:
         has_limit = any(name in self.inputs for name in OPTION_INPUTS["max_tokens"])
         is_asked_otherwise = self.takes_options or self.may_begin_with_prompt or self.backend == "transformers"
         return has_limit and not is_asked_otherwise
+
+    @property
+    def draws_by_top_p(self) -> bool:
+        """Whether a temperature alone changes nothing, and the seed is always the same where none is given: so it is
+        with TensorRT-LLM, whose inputs these are."""
+        has_its_words = any(name in self.inputs for name in _WORDS_OF_TENSORRT_LLM)
+        is_asked_so = has_its_words and not self.takes_options and self.backend != "transformers"
+        return is_asked_so and any(name in self.inputs for name in OPTION_INPUTS["top_p"])
 
     @property
     def tells_by_flags(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import orjson
@@ -128,3 +129,63 @@ def test_models_that_tell_by_name_are_asked_for_nothing_else() -> None:
     (found,) = completion_inputs(flagged(*FLAGS, outputs=(*TOLD, "index", "usage")), completion(prompt="a"))
     assert found.inputs.keys() == {"text_input", "sampling_parameters"}
     assert found.outputs == ("text_output", "index", "finish_reason", "usage")
+
+
+DRAWING = {"max_tokens": "INT32", "temperature": "FP32", "top_k": "INT32", "top_p": "FP32", "random_seed": "UINT64"}
+
+
+def drawing(kinds: dict[str, str] = DRAWING) -> GenerationForm:
+    """A model with TensorRT-LLM's inputs."""
+    made = form()
+    inputs = {name: TensorConfig(name, kind, (1,)) for name, kind in {"text_input": "BYTES", **kinds}.items()}
+    return GenerationForm("python", False, True, "text_input", "text_output", inputs, made.outputs)
+
+
+def given(found: Any, name: str, code: str) -> list[Any]:
+    """The only value of an input in each request, None where a request has none."""
+    tensors = [entry.inputs.get(name) for entry in found]
+    return [tensor and struct.unpack(f"<{code}", tensor.data)[0] for tensor in tensors]
+
+
+def test_a_temperature_alone_brings_a_top_p_and_a_seed_for_each_choice() -> None:
+    found = completion_inputs(drawing(), completion(prompt=["a", "a"], n=3, temperature=0.5))
+    assert given(found, "top_p", "f") == [1.0] * 6
+    assert given(found, "temperature", "f") == [0.5] * 6
+    assert len(set(given(found, "random_seed", "Q"))) == 6
+    assert found[0].inputs["temperature"] is found[5].inputs["temperature"]
+
+
+@pytest.mark.parametrize("kind", ["INT32", "UINT32", "INT64"])
+def test_a_seed_by_chance_has_room_in_its_input(kind: str) -> None:
+    made = drawing({**DRAWING, "random_seed": kind})
+    found = completion_inputs(made, completion(prompt="a", n=128, temperature=0.5))
+    assert len({bytes(entry.inputs["random_seed"].data) for entry in found}) > 100
+
+
+@pytest.mark.parametrize(
+    ("options", "top_p", "has_seed"),
+    [
+        ({}, None, False),
+        ({"temperature": 0}, None, False),
+        ({"temperature": 0, "top_p": 0.5}, 0.5, False),
+        ({"temperature": 0.5, "top_p": 0.25}, 0.25, True),
+        ({"temperature": 0.5, "top_k": 3}, None, True),
+        ({"top_k": 3}, None, True),
+    ],
+)
+def test_what_the_client_chooses_is_left_as_it_is(options: dict[str, Any], top_p: Any, has_seed: bool) -> None:
+    found = completion_inputs(drawing(), completion(prompt="a", **options))
+    assert given(found, "top_p", "f") == [top_p]
+    assert ("random_seed" in found[0].inputs) == has_seed
+
+
+def test_a_seed_of_the_client_stays() -> None:
+    found = completion_inputs(drawing(), completion(prompt="a", n=2, temperature=0.5, seed=7))
+    assert given(found, "random_seed", "Q") == [7, 8]
+    assert given(found, "top_p", "f") == [1.0, 1.0]
+
+
+def test_models_with_words_of_their_own_are_sent_what_the_client_says_alone() -> None:
+    inputs = {"max_tokens": "INT32", "temperature": "FP32", "top_p": "FP32", "seed": "INT32"}
+    (found,) = completion_inputs(drawing(inputs), completion(prompt="a", temperature=0.5))
+    assert found.inputs.keys() == {"text_input", "max_tokens", "temperature"}

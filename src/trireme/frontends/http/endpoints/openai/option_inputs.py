@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ _NEEDING_A_LANGUAGE_MODEL: Final = (
 )  # fmt: skip
 """Options that no model follows by chance: where it is not told of them, the request is refused."""
 _USUAL_MAX_TOKENS: Final = 256
+_SEED_BITS: Final = {"INT32": 31, "UINT32": 32, "INT64": 63, "UINT64": 64}
 
 Encoded = tuple[Mapping[str, Tensor], Mapping[str, Parameter]]
 """Inputs and parameters; the tensors are shared, and never changed."""
@@ -42,6 +44,7 @@ class OptionInputs:
         self._encoded: dict[int, Encoded] = {}
         self.are_for_all_choices = form.makes_choices or request.choice_count == 1
         """Whether one request of the model answers with all choices of a prompt."""
+        self._seed_input = _drawn_seed_input(form, request.options)
 
     def of_choice(self, index: int) -> Encoded:
         """What each prompt's request for this choice brings beside the prompt; raises FieldError."""
@@ -50,7 +53,10 @@ class OptionInputs:
         if number not in self._encoded:
             own = {**options, "seed": seed_of(options, number)} if number else options
             self._encoded[number] = self._encode(own)
-        return self._encoded[number]
+        if self._seed_input is None:
+            return self._encoded[number]
+        inputs, parameters = self._encoded[number]
+        return {**inputs, self._seed_input: _drawn_seed(self._form, self._seed_input)}, parameters
 
     def _encode(self, options: Options) -> Encoded:
         form, request = self._form, self._request
@@ -71,7 +77,7 @@ class OptionInputs:
             inputs["sampling_parameters"] = _tensor(form, "sampling_parameters", given)
         else:
             _refuse_constraints(form, options)
-            _spread_options(form, options, inputs, parameters)
+            _spread_options(form, _with_top_p(form, options), inputs, parameters)
             if form.backend == "transformers":
                 if has_echo:
                     parameters["return_full_text"] = True
@@ -99,6 +105,27 @@ def _refuse_logprobs(options: Options) -> None:
     for name in ("logprobs", "prompt_logprobs"):
         if name in options:
             raise FieldError(name, f"'{name}' is not supported by this model.", "unsupported_parameter")
+
+
+def _with_top_p(form: GenerationForm, options: Options) -> Options:
+    """With a top-p that keeps all tokens, where the temperature would have no effect without one."""
+    is_chosen = "top_p" in options or "top_k" in options
+    if is_chosen or not form.draws_by_top_p or not options.get("temperature"):
+        return options
+    return {**options, "top_p": 1.0}
+
+
+def _drawn_seed_input(form: GenerationForm, options: Options) -> str | None:
+    """The input that gets a seed of its own for each choice, where tokens are drawn and the client gives no seed."""
+    is_drawn = options.get("temperature", 1) and any(name in options for name in ("temperature", "top_p", "top_k"))
+    if not is_drawn or "seed" in options or not form.draws_by_top_p:
+        return None
+    named = (name for name in OPTION_INPUTS["seed"] if name in form.inputs)
+    return next((name for name in named if form.inputs[name].datatype in _SEED_BITS), None)
+
+
+def _drawn_seed(form: GenerationForm, name: str) -> Tensor:
+    return _tensor(form, name, secrets.randbits(_SEED_BITS[form.inputs[name].datatype]))
 
 
 def _spread_options(
