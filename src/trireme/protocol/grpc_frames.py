@@ -12,6 +12,7 @@ from trireme.core.elements import Buffer
 from trireme.protocol.http2.headers import encode_block
 from trireme.protocol.http2.outbound import PreparedBlock
 from trireme.protocol.inflating import CutShortError, count_inflated, inflate_counted, inflate_within, most_inflated
+from trireme.protocol.lone_surrogates import bytes_of
 
 T = TypeVar("T")
 
@@ -255,7 +256,7 @@ def parse_timeout(value: bytes) -> float | None:
 def percent_encode(text: str) -> bytes:
     """`grpc-message`: printable ASCII as it is, the rest and `%` as %XX; cut where a client would refuse it."""
     encoded = bytearray()
-    for byte in text.encode("utf-8", "surrogateescape"):
+    for byte in bytes_of(text):
         if 0x20 <= byte <= 0x7E and byte != 0x25:
             encoded.append(byte)
         else:

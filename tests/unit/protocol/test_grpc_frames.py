@@ -118,5 +118,10 @@ def test_status_texts_survive_percent_encoding(text) -> None:
     assert urllib.parse.unquote(encoded.decode()) == text
 
 
+def test_halves_of_surrogate_pairs_are_replaced_in_status_texts() -> None:
+    assert urllib.parse.unquote(grpc.percent_encode("a\ud800\udfff").decode()) == "a\ufffd\ufffd"
+    assert grpc.percent_encode("\udcff") == b"%FF"
+
+
 def test_status_texts_stay_below_what_clients_accept() -> None:
     assert len(grpc.percent_encode("\n" * 10_000)) < 7000

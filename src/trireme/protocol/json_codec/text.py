@@ -27,6 +27,7 @@ from trireme.protocol.json_codec.reader import (
     whole_number,
 )
 from trireme.protocol.json_codec.slices import Shorten, types_of
+from trireme.protocol.lone_surrogates import bytes_of
 
 QUICK_BYTES: Final = 128 << 10
 """Longer texts may take a while, and belong into a thread."""
@@ -104,11 +105,12 @@ def with_last_members(value: Any) -> Any:
 
 
 def encode_string(text: str) -> bytes:
-    """A JSON string with its quotes; what came in as bytes that are not UTF-8 goes out as those bytes."""
+    """A JSON string with its quotes, whatever the text; what came in as bytes that are not UTF-8 goes out as those
+    bytes."""
     try:
         return orjson.dumps(text)
     except orjson.JSONEncodeError:
-        return escape_bytes(text.encode("utf-8", "surrogateescape"))
+        return escape_bytes(bytes_of(text))
 
 
 def escape_bytes(raw: bytes) -> bytes:

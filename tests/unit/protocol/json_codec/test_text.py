@@ -89,6 +89,24 @@ def test_strings_that_are_not_utf8_keep_their_bytes() -> None:
     assert encode_string(text) == b'"\xff\\n\xfe"'
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\ud800", "a\ufffd"),
+        ('"\udfff\n', '"\ufffd\n'),
+        ("\udc7f\udd00\U0001f600", "\ufffd\ufffd\U0001f600"),
+        ("\udbff" * 3, "\ufffd" * 3),
+    ],
+)
+def test_halves_of_surrogate_pairs_are_written_as_replacement_characters(text: str, expected: str) -> None:
+    assert json.loads(encode_string(text)) == orjson.loads(encode_string(text)) == expected
+    assert orjson.loads(encode_error(text)) == {"error": expected}
+
+
+def test_bytes_that_are_not_utf8_keep_theirs_beside_halves_of_surrogate_pairs() -> None:
+    assert encode_string("\udcff\ud800") == b'"\xff\xef\xbf\xbd"'
+
+
 def test_repeated_members_keep_the_first_value_and_their_order() -> None:
     value = parse(b'{"a":1,"b":{"c":2,"c":3},"a":4}')
     assert value["a"] == 1
