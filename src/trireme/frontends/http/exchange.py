@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
-from trireme.core.errors import ServingError, UnavailableError
+from trireme.core.errors import InternalError, ServingError, UnavailableError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.frontends.http import answers
@@ -16,6 +17,8 @@ from trireme.frontends.http.status import header_lines, status_of
 from trireme.frontends.inflating import InflationShare
 from trireme.frontends.inflight import ConnectionBytes
 from trireme.server.long_work import OrderedWork
+
+log = logging.getLogger(__name__)
 
 
 class AnswerSink(Protocol):
@@ -195,6 +198,19 @@ class Exchange:
             request.respond(InferenceResponse.of_error(error))
         elif not self.has_begun:
             self.send_error(error)
+        if request is not None:
+            request.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """A response could not be written, other than expected: the client gets an error in its place, or the end of
+        the connection where some of the answer is out. It must not wait for what will never come."""
+        log.error("failed to answer %s %s", self.head.method, self.head.path, exc_info=error)
+        request = self.request
+        if self.has_begun:
+            self.connection.close_after(self)
+            self.send(b"")
+        else:
+            self.send_own_error(InternalError("the server failed to answer the request"))
         if request is not None:
             request.cancel()
 

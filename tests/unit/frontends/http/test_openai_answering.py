@@ -45,14 +45,20 @@ class KeptAnswer:
     def send_error(self, error: Any) -> None:
         self.send(error)
 
+    def fail(self, error: Exception) -> None:
+        self.send(error)
+
 
 class Writer(ChatWriter):
     """Notes which thread writes."""
 
     thread: threading.Thread | None = None
+    failure: Exception | None = None
 
     def whole(self, usage: Usage) -> bytes:
         self.thread = threading.current_thread()
+        if self.failure is not None:
+            raise self.failure
         return super().whole(usage)
 
 
@@ -101,3 +107,9 @@ def test_long_answer_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyP
     sent, _ = answered(monkeypatch, [response(0, True, b"{" * INLINE_JSON_BYTES)])
     assert isinstance(sent, InternalError)
     assert "'logprobs' is not a JSON object" in sent.message
+
+
+def test_an_answer_that_cannot_be_written_fails_its_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Writer, "failure", RuntimeError("no text"))
+    kept, _ = answered(monkeypatch, [response(1, True)])
+    assert kept is Writer.failure

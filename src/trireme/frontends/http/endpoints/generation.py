@@ -188,12 +188,15 @@ class GenerateAnswer:
             self._kept = response
         if not response.is_final:
             return
-        if self._count != 1 or self._kept is None:
-            self._answer((encode_error(NOT_ONE_RESPONSE), self._status))
-        elif is_long_json(self._kept.outputs):
-            self._answer_long(request, self._kept)
-        else:
-            self._answer(encode_response(request, self._kept))
+        try:
+            if self._count != 1 or self._kept is None:
+                self._answer((encode_error(NOT_ONE_RESPONSE), self._status))
+            elif is_long_json(self._kept.outputs):
+                self._answer_long(request, self._kept)
+            else:
+                self._answer(encode_response(request, self._kept))
+        except Exception as error:
+            self._exchange.fail(error)
 
     def _answer_long(self, request: InferenceRequest, response: InferenceResponse) -> None:
         try:

@@ -56,14 +56,15 @@ class InferAnswer:
                 return
             response = single
         request = exchange.request
-        if response.error is not None or request is None:
+        try:
             if response.error is not None:
                 self._fail(response.error)
-        else:
-            try:
+            elif request is not None:
                 self._answer(request, response)
-            except ServingError as error:
-                self._fail(error)
+        except ServingError as error:
+            self._fail(error)
+        except Exception as error:
+            exchange.fail(error)
 
     def _answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Raises ServingError where the answer cannot be written, or there is no room for it."""

@@ -71,7 +71,16 @@ class GenerationAnswer(ABC):
     def receiver(self, reader: ResponseReader) -> Callable[[InferenceResponse], None]:
         """What takes the responses to one of the requests."""
         self._open_count += 1
-        return partial(self._respond, reader)
+        return partial(self._take_response, reader)
+
+    def _take_response(self, reader: ResponseReader, response: InferenceResponse) -> None:
+        try:
+            self._respond(reader, response)
+        except Exception as error:
+            self.exchange.fail(error)
+            group, self.group = self.group, None
+            if group is not None:
+                group.cancel()
 
     def _respond(self, reader: ResponseReader, response: InferenceResponse) -> None:
         if self.exchange.is_answered or reader.is_over:

@@ -74,6 +74,14 @@ class EmbeddingAnswer:
 
     def respond(self, index: int, response: InferenceResponse) -> None:
         """Takes a response to the request for one text."""
+        try:
+            self._take(index, response)
+        except Exception as error:
+            self._exchange.fail(error)
+            if self.group is not None:
+                self.group.cancel()
+
+    def _take(self, index: int, response: InferenceResponse) -> None:
         if self._exchange.is_answered or (response.is_empty and not response.is_final):
             return
         error = response.error

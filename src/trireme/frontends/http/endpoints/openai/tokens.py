@@ -95,7 +95,12 @@ def _ask(
         if response.error is not None:
             exchange.send_error(response.error)
         elif not missing:
-            exchange.send_json(encode([given[name] for name in outputs], response.parameters or {}))
+            try:
+                body = encode([given[name] for name in outputs], response.parameters or {})
+            except Exception as error:
+                exchange.fail(error)
+            else:
+                exchange.send_json(body)
         elif response.is_final:
             exchange.send_error(InternalError(f"the model gave no '{missing[0]}'"))
 
