@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 PARAMETER = "adapters"
 """Of a model's configuration: the folder whose sub-folders are adapters."""
 CONFIG_FILE = "adapter_config.json"
+_KEPT_S = 1.0
+_MOST_SHARE = 0.05
+"""Of the time, spent on listing a folder of any size anew for those who ask and ask."""
 
 
 def find_adapters_folder(named: str, model_dir: Path, version: str) -> Path | None:
@@ -32,3 +38,37 @@ def has_adapter(folder: Path, name: str) -> bool:
         return Path(name).name == name and (folder / name / CONFIG_FILE).is_file()
     except (OSError, ValueError):  # which no name of a folder can be
         return False
+
+
+class AdapterListing:
+    """The adapters of a folder, of which there may be thousands, listed again for those who ask after a moment, or once
+    the folder has changed. May be called from any thread."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._found: Mapping[str, Path] = {}
+        self._changed_ns: int | None = None
+        self._good_until = -float("inf")
+        self._quick_until = -float("inf")
+        """Until when not even a change has it listed again: for as long as a share of the time asks for."""
+        self._lock = threading.Lock()
+
+    def folders(self) -> Mapping[str, Path]:
+        """The same as `adapter_folders`, as it was a moment ago."""
+        with self._lock:
+            now, changed_ns = self._clock(), _changed_ns(self.folder)
+            if now >= self._good_until or (changed_ns != self._changed_ns and now >= self._quick_until):
+                self._found = adapter_folders(self.folder)
+                ended = self._clock()
+                self._changed_ns = changed_ns  # as it was before, so that what came meanwhile is found the next time
+                self._quick_until = ended + (ended - now) / _MOST_SHARE
+                self._good_until = max(ended + _KEPT_S, self._quick_until)
+            return self._found
+
+
+def _changed_ns(folder: Path) -> int | None:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trireme.core.close_names import closest
-from trireme.huggingface.adapters import adapter_folders, has_adapter
+from trireme.huggingface.adapters import AdapterListing, has_adapter
 from trireme.llm.adapters.adapter import AdaptableExecutor, AdapterError, PlacedAdapter, UnknownAdapterError
 from trireme.llm.adapters.reading import read_adapter
 from trireme.llm.models.spec import DecoderSpec
@@ -39,6 +39,7 @@ class AdapterStore:
     def __init__(self, spec: DecoderSpec, options: EngineOptions, executor: object) -> None:
         """Raises AdapterError where there are to be adapters and the executor cannot compute with them."""
         self._source = options.adapters
+        self._listing = AdapterListing(options.adapters) if isinstance(options.adapters, Path) else None
         self._most = options.max_adapters
         self._spec = spec
         self._executor = executor if isinstance(executor, AdaptableExecutor) else None
@@ -56,10 +57,10 @@ class AdapterStore:
             log.info("%d adapters are there to be asked for", len(self.folders()))
 
     def folders(self) -> Mapping[str, Path]:
-        """All that can be asked for by name, those that came since the start included."""
-        if isinstance(self._source, Path):
-            return adapter_folders(self._source)
-        return self._source or {}
+        """All that can be asked for by name, those that came since the start included, but for the last moment's."""
+        if self._listing is not None:
+            return self._listing.folders()
+        return self._source if isinstance(self._source, Mapping) else {}
 
     @property
     def kept_names(self) -> list[str]:
@@ -119,8 +120,10 @@ class AdapterStore:
             self._changed.notify_all()
 
     def _folder(self, name: str) -> Path:
+        if isinstance(self._source, Path) and has_adapter(self._source, name):
+            return self._source / name  # without a look at the others, of which there may be thousands
         folders = self.folders()
-        if name in folders:
+        if isinstance(self._source, Mapping) and name in folders:
             return folders[name]
         if not folders:
             raise UnknownAdapterError(f"there is no adapter '{name}': the model has none")

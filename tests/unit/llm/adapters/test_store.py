@@ -201,6 +201,21 @@ def test_names_that_nobody_has(store: AdapterStore, executor: NumpyExecutor) -> 
         AdapterStore(executor.spec, EngineOptions(), executor).take("french")
 
 
+def test_many_names_that_nobody_has_and_one_that_somebody_has_take_one_listing(
+    executor: NumpyExecutor, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[Path] = []
+    whole = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: [listed.append(path), whole(path)][1])
+    store = AdapterStore(executor.spec, EngineOptions(adapters=folder), executor)
+    began = time.monotonic()
+    for number in range(20):
+        with pytest.raises(UnknownAdapterError, match="there are: french, german, polish"):
+            store.take(f"nobody{number}")
+    assert store.take("french").name == "french"
+    assert listed.count(folder) <= 1 + (time.monotonic() - began)  # of seconds
+
+
 def test_one_that_came_later_is_found(store: AdapterStore, folder: Path) -> None:
     shutil.copytree(folder / "french", folder / "breton")
     assert store.take("breton").salt != store.take("french").salt

@@ -38,7 +38,7 @@ class ModelEndpoints:
     def describe(self, exchange: Exchange) -> None:
         """One of them."""
         name = exchange.head.model_name
-        found = next((model for model in self._models.listed() if model.name == name), None)
+        found = self._models.find(name)
         if found is None:
             raise UnknownModelError(name, self._models.nearest(name))
         exchange.send_json(orjson.dumps(encode_model(found.name, found.loaded_s, found.parent)))
