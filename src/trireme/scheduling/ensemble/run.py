@@ -187,7 +187,8 @@ class EnsembleRun:
         """The same with what a step's model refuses, told with the names that the client knows."""
         if error.kind is ErrorKind.INVALID_ARGUMENT and not self.is_over:
             names = self._owner.client_names(step)
-            error = ServingError(in_clients_names(error.message, names, step.model_name), error.kind)
+            told = in_clients_names(error.message, names, step.model_name, self.request.parameters)
+            error = ServingError(told, error.kind)
         self.fail(error)
 
     def fail(self, error: ServingError) -> None:

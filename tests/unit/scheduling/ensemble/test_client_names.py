@@ -36,7 +36,7 @@ def config(config_of: Any) -> Any:
     )
 
 
-def told(config: Any, *, refuse_at_once: bool, error: ServingError) -> tuple[str, ErrorKind]:
+def told(config: Any, *, refuse_at_once: bool, error: ServingError, **parameters: int) -> tuple[str, ErrorKind]:
     """What a client is told when the engine of its ensemble refuses."""
     answers: list[InferenceResponse] = []
 
@@ -54,7 +54,9 @@ def told(config: Any, *, refuse_at_once: bool, error: ServingError) -> tuple[str
 
     scheduler = EnsembleScheduler(config, ModelStats("pipe", 1), Models())
     inputs = {name: Tensor(name, "UINT8", (1,), b"a") for name in INPUTS}
-    scheduler.enqueue(InferenceRequest("pipe", "", "", inputs, answers.append))
+    request = InferenceRequest("pipe", "", "", inputs, answers.append)
+    request.parameters = dict(parameters)
+    scheduler.enqueue(request)
     [answer] = answers
     assert answer.error is not None
     return answer.error.message, answer.error.kind
@@ -107,6 +109,25 @@ def test_of_ensembles_in_ensembles_the_clients_name_and_the_last_steps_are_told(
 
 def test_a_name_that_the_inner_ensemble_does_not_change_is_told_with_it() -> None:
     assert in_clients_names("'heat' is 3", {"heat": "temp"}, "inner") == "'temp' ('heat' of 'inner') is 3"
+
+
+def test_a_name_that_the_client_sent_as_a_parameter_stays_and_the_ensembles_stands_behind_it(config: Any) -> None:
+    error = InvalidArgumentError("'output_len' came as a parameter; 'output_len' is a tensor, and 'heat' is another")
+    assert told(config, refuse_at_once=False, error=error, output_len=3)[0] == (
+        "in ensemble 'pipe', 'output_len' (here it is called 'max_tokens') came as a parameter; 'output_len' is a "
+        "tensor, and 'temperature' ('heat' of 'engine') is another"
+    )
+
+
+def test_of_ensembles_in_ensembles_the_outermost_name_of_what_came_as_a_parameter_is_told() -> None:
+    told = "'heat' came as a parameter, not 'seed'"
+    for step, names in [
+        ("engine", {"heat": "temperature", "seed": "number"}),
+        ("inner", {"temperature": "temp", "heat": "another of the inner one's"}),
+        ("middle", {"temp": "warmth"}),
+    ]:
+        told = in_clients_names(told, names, step, {"heat"})
+    assert told == "'heat' (here it is called 'warmth') came as a parameter, not 'number' ('seed' of 'engine')"
 
 
 @pytest.mark.parametrize(
