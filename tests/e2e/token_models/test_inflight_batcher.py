@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -117,6 +118,10 @@ def test_a_mistake_of_the_client_is_told_as_one(inflight: RunningServer, model: 
     assert (status, "'max_tokens'" in body.decode(), " is 1000000 behind" in body.decode()) == (400, True, True), body
     status, _, body = inflight.ask("POST", f"/v2/models/{model}/generate", fields(top_p=3.0))
     assert (status, "'top_p'" in body.decode()) == (400, True), body
+    status, _, body = inflight.ask("POST", f"/v2/models/{model}/generate", fields(max_tokens=[4, 4]))
+    assert (status, b"unexpected shape for input 'max_tokens'" in body) == (400, True), body
+    assert re.search(rb"request id: \d", body) is None, body  # the client has sent none
+    assert b"when running inference" not in body, body
 
 
 @MODELS

@@ -40,6 +40,11 @@ LOOK_EVERY_S = 0.05
 INCOMPLETE = "\ufffd"
 """What the beginning of a character of several bytes is decoded to."""
 
+REFUSED_INPUTS = re.compile(
+    r"Model \S+ - Error when running inference: \[request id: [^]]*\] (?=.*(\binputs? |\bbatch-size ))", re.DOTALL
+)
+"""How the server begins the refusal of a call for its inputs, with the code INTERNAL whatever it is and our own id."""
+
 
 class TritonPythonModel:
     """Every request of a decoupled model has a thread, so that one does not wait for another."""
@@ -230,8 +235,9 @@ def failure(error):
     text, code = str(error), pb_utils.TritonError.INTERNAL
     if isinstance(error, RefusedCall):
         refused = error.args[0]
-        text = re.sub(r"'(\w+)'", lambda match: f"'{CLIENT_NAMES.get(match[1], match[1])}'", refused.message())
-        code = refused.code()
+        text, count = REFUSED_INPUTS.subn("", refused.message(), count=1)
+        text = re.sub(r"'(\w+)'", lambda match: f"'{CLIENT_NAMES.get(match[1], match[1])}'", text)
+        code = pb_utils.TritonError.INVALID_ARG if count else refused.code()
     elif isinstance(error, ValueError):
         code = pb_utils.TritonError.INVALID_ARG
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
