@@ -36,16 +36,18 @@ class Usage:
         self.completion_tokens += completion_count
         self._told += 1
 
-    def add(self, text: bytes) -> None:
-        """Takes the JSON text of one request's usage."""
+    def add(self, text: bytes) -> int:
+        """Takes the JSON text of one request's usage; how many tokens it says were written."""
         counts = _counts_of(text)
         self.prompt_tokens += counts.get("prompt_tokens", 0)
-        self.completion_tokens += counts.get("completion_tokens", 0)
+        written: int = counts.get("completion_tokens", 0)
+        self.completion_tokens += written
         details = counts.get("prompt_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, dict) else None
         if cached is not None:
             self._cached_tokens = (self._cached_tokens or 0) + cached
         self._told += 1
+        return written
 
     def members(self) -> dict[str, Any]:
         """The object that clients read."""

@@ -110,3 +110,37 @@ def test_a_stop_text_within_the_prompt_ends_nothing() -> None:
 
 def test_a_model_with_a_stop_of_its_own_is_let_be() -> None:
     assert texts(told(["one END"], {**PLAIN, "stop": "BYTES"}, prompt="x", stop="END")[0]) == ["one END", ""]
+
+
+def ended(counted: int | None, reason: str = "", **members: Any) -> list[str]:
+    """The reasons for which a text of three words ends, of a model that may count its tokens and give a reason."""
+    base = form(PLAIN)
+    outputs = {name: TensorConfig(name, "BYTES", (1,)) for name in ("text_output", "usage", "finish_reason")}
+    if counted is None:
+        del outputs["usage"]
+    made = GenerationForm("python", True, True, "text_input", "text_output", base.inputs, outputs)
+    (entry,) = completion_inputs(made, read_completion(Fields({"model": "m", "prompt": "x", **members})))
+    reader = ResponseReader(made, entry, Usage())
+    said = {"text_output": "one two three", "finish_reason": reason}
+    if counted is not None:
+        said["usage"] = f'{{"prompt_tokens": 1, "completion_tokens": {counted}}}'
+    tensors = [Tensor(name, "BYTES", (1,), encode_bytes([text])) for name, text in said.items()]
+    found = reader.read(InferenceResponse(tensors)) + reader.close()
+    return [piece.finish_reason for piece in found if piece.finish_reason]
+
+
+@pytest.mark.parametrize(
+    ("counted", "members", "expected"),
+    [
+        (3, {"max_tokens": 3}, "length"),
+        (2, {"max_tokens": 3}, "stop"),
+        (3, {}, "stop"),
+        (None, {"max_tokens": 3}, "stop"),
+        (3, {"max_tokens": 3, "reason": "stop"}, "stop"),
+        (3, {"max_tokens": 3, "stop": "three"}, "stop"),
+    ],
+)
+def test_a_text_with_all_tokens_that_it_might_have_was_cut(
+    counted: int | None, members: dict[str, Any], expected: str
+) -> None:
+    assert ended(counted, **members) == [expected]

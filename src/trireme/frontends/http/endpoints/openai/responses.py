@@ -24,6 +24,7 @@ class ResponseReader:
     """Reads the responses to one request. A character may come in two halves, so each choice has a decoder."""
 
     __slots__ = (
+        "_counted",
         "_decoders",
         "_echoed",
         "_finished",
@@ -48,6 +49,8 @@ class ResponseReader:
         self._repeated: dict[int, RepeatedPrompt] = {}
         self._stops: dict[int, StopTexts] = {}
         self._words: dict[int, WordCount] = {}
+        self._counted = 0
+        """Tokens, where the model tells its usage."""
         self._told_input: int | None = None
         self._told_output = 0
         """Tokens, where the model tells them as numbers."""
@@ -62,7 +65,7 @@ class ResponseReader:
         outputs = {tensor.name: tensor for tensor in response.outputs}
         usage = _strings(outputs.get("usage"))
         if usage and usage[0]:
-            self._usage.add(usage[0])
+            self._counted += self._usage.add(usage[0])
         if (counted := outputs.get("num_output_tokens")) is not None:
             self._told_input = sum(_numbers(outputs.get("num_input_tokens")))
             self._told_output += sum(_numbers(counted))
@@ -91,7 +94,8 @@ class ResponseReader:
         """What is left to be said once the model has answered: the end of choices that it has not ended itself."""
         first = self._input.first_index
         unfinished = [index for index in range(first, first + self._input.choice_count) if index not in self._finished]
-        pieces = [Piece(index, self._decode(index, b"", is_last=True), finish_reason="stop") for index in unfinished]
+        reason = "length" if self._is_full else "stop"
+        pieces = [Piece(index, self._decode(index, b"", is_last=True), finish_reason=reason) for index in unfinished]
         if self._input.prompt_count is not None:
             written = sum(words.count for words in self._words.values())
             if self._told_input is None:
@@ -99,6 +103,13 @@ class ResponseReader:
             else:
                 self._usage.add_counts(self._input.prompt_count and self._told_input, self._told_output)
         return pieces
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the model has counted as many tokens as it might write. Of several choices it tells the sum alone,
+        and words that were counted here are no tokens."""
+        limit = self._input.max_tokens
+        return limit is not None and self._input.choice_count == 1 and self._counted >= max(limit, 1)
 
     def _piece(self, index: int, text: bytes | None, delta: Any, reason: str, logprobs: Any, prompt: Any) -> Piece:
         if not 0 <= index < self._input.choice_count:
