@@ -149,6 +149,9 @@ MODELS: Mapping[str, BrokenModel] = {
     ),
     "llm_unknown_parameter": BrokenModel(_LLM + _parameter("max_sequence", "4"), {"1/scribe/config.json": "{}"}),
     "llm_wrong_value": BrokenModel(_LLM + _parameter("memory_share", "1.5"), {"1/scribe/config.json": "{}"}),
+    "llm_numpy_with_small_cache": BrokenModel(
+        _LLM + _parameter("executor", "numpy") + _parameter("kv_cache_dtype", "fp8"), {"1/scribe/config.json": "{}"}
+    ),
     "llm_without_files": BrokenModel('backend: "llm"\n', {"1/": ""}),
     "sklearn_without_file": BrokenModel('backend: "sklearn"\n', {"1/": ""}),
     "fil_without_file": BrokenModel('backend: "fil"\n' + _parameter("model_type", "xgboost_json"), {"1/": ""}),

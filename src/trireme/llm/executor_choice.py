@@ -12,6 +12,7 @@ from pathlib import Path
 from trireme.llm.executors.limits import (
     check_room,
     refuse_batch_invariance,
+    refuse_beside_numpy,
     refuse_quantized_batch_invariance,
     refuse_ranks,
     refuse_small_cache,
@@ -112,11 +113,7 @@ def _place(device: str) -> str:
 def _with_numpy(
     folder: Path, spec: DecoderSpec, options: EngineOptions, dtype: str, quantization: str, hint: str
 ) -> Executor:
-    if dtype not in ("auto", "float32"):
-        raise ExecutorError(f"numpy computes in float32 alone, not in {dtype}; install torch for other types")
-    refuse_batch_invariance(options, "with numpy")
-    refuse_small_cache(options, "with numpy")
-    refuse_ranks(options, "with numpy")
+    refuse_beside_numpy(options, dtype)
     from trireme.llm.executors.numpy.executor import NumpyExecutor
 
     check_room(spec, options, 4, "float32", free_host_bytes(), "the machine has {} of memory free")

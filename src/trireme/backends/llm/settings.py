@@ -17,6 +17,8 @@ from trireme.config.nearest import meant
 from trireme.huggingface.adapters import PARAMETER as ADAPTERS
 from trireme.huggingface.adapters import find_adapters_folder
 from trireme.llm.chat.formats import AUTO, NONE, REASONING_TAGS, TOOL_FORMATS
+from trireme.llm.executors.limits import refuse_beside_numpy
+from trireme.llm.executors.port import ExecutorError
 from trireme.llm.executors.ranks.mpi import mpi_process_count
 from trireme.llm.options import CacheType, EngineOptions, SpeculationMode, WarmUpMode
 
@@ -66,7 +68,7 @@ def read_settings(
         around_texts=around_texts,
     )
     _check_ranks_of_adapters(reader, options)
-    executor, dtype = reader.choice("executor", _EXECUTORS), reader.text("dtype", "auto")
+    executor, dtype = _computing(reader, options)
     named, revision = reader.text("model", ""), reader.text("revision", "") or None
     folder = _folder(named, revision, model_dir, version, reader.called("model"))
     tool_parser, reasoning_parser, max_new_tokens = _answer_parameters(reader)
@@ -80,9 +82,8 @@ def parameter_problems(name: str, given: Mapping[str, str], model_dir: Path, ver
     """What `read_settings` would refuse, all of it; no model is looked for, and nothing is fetched."""
     problems: list[str] = []
     reader = _Reader(name, given, problems.append)
-    _engine_options(reader)
-    reader.choice("executor", _EXECUTORS)
-    for key in ("draft_model", "dtype", "model", "revision"):
+    _computing(reader, _engine_options(reader))
+    for key in ("draft_model", "model", "revision"):
         reader.text(key, "")
     try:
         _adapters_folder(reader, model_dir, version)
@@ -119,6 +120,17 @@ def _engine_options(reader: _Reader) -> EngineOptions:
         draft_cache_bytes=reader.number("draft_cache_bytes", 0, 1) or None,
         max_adapters=reader.number("max_adapters", defaults.max_adapters, 1),
     )
+
+
+def _computing(reader: _Reader, options: EngineOptions) -> tuple[str, str]:
+    """The executor and its type of numbers, which go with the other options."""
+    executor, dtype = reader.choice("executor", _EXECUTORS), reader.text("dtype", "auto")
+    if executor == "numpy":
+        try:
+            refuse_beside_numpy(options, dtype)
+        except ExecutorError as error:
+            reader.refuse(f"{reader.called('executor')} is 'numpy': {error}")
+    return executor, dtype
 
 
 def _answer_parameters(reader: _Reader) -> tuple[str, str, int | None]:

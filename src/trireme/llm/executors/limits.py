@@ -140,6 +140,15 @@ def refuse_small_cache(options: EngineOptions, how: str) -> None:
         )
 
 
+def refuse_beside_numpy(options: EngineOptions, dtype: str) -> None:
+    """Raises ExecutorError where something is asked for that numpy does not do, whatever the model is."""
+    if dtype not in ("auto", "float32"):
+        raise ExecutorError(f"numpy computes in float32 alone, not in {dtype}; install torch for other types")
+    refuse_batch_invariance(options, "with numpy")
+    refuse_small_cache(options, "with numpy")
+    refuse_ranks(options, "with numpy")
+
+
 def refuse_quantized_batch_invariance(options: EngineOptions, quantization: str) -> None:
     """Raises ExecutorError where texts must not change with the batch, and the model's weights have few bits."""
     if options.is_batch_invariant and quantization:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trireme.backends.compiled.model_load import ModelLoadError
-from trireme.backends.llm.settings import Settings, read_settings
+from trireme.backends.llm.settings import Settings, parameter_problems, read_settings
 from trireme.backends.python.worker_device import DEVICE_VARIABLE
 from trireme.llm.executors.ranks.mpi import COUNT_VARIABLE, FOLDER_VARIABLE
 from trireme.llm.options import CacheType, EngineOptions
@@ -31,6 +31,27 @@ def test_the_cache_is_of_eight_bits_where_that_is_asked_for(tmp_path: Path) -> N
     assert options(tmp_path, kv_cache_dtype="fp8").cache_type is CacheType.FP8
     with pytest.raises(ModelLoadError, match="'kv_cache_dtype' of model 'writer' must be auto or fp8, found 'int4'"):
         options(tmp_path, kv_cache_dtype="int4")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("kv_cache_dtype", "fp8", "kv_cache_dtype fp8 needs PyTorch"),
+        ("batch_invariant", "true", "batch_invariant needs the kernels"),
+        ("tensor_parallel", "2", "tensor_parallel 2 needs PyTorch"),
+        ("dtype", "bfloat16", "numpy computes in float32 alone, not in bfloat16"),
+    ],
+)
+def test_what_numpy_does_not_do_is_refused_in_the_check_and_before_a_model_is_loaded(
+    tmp_path: Path, key: str, value: str, told: str
+) -> None:
+    given = {"executor": "numpy", key: value}
+    with pytest.raises(ModelLoadError, match=f"parameter 'executor' is 'numpy': {told}"):
+        settings(tmp_path, "CPU", **given)
+    (problem,) = parameter_problems("writer", given, tmp_path, "1")
+    assert told in problem
+    assert parameter_problems("writer", {"executor": "numpy", "dtype": "float32"}, tmp_path, "1") == []
+    assert parameter_problems("writer", {key: value}, tmp_path, "1") == []
 
 
 def test_ranks_are_the_folders_matter_unless_somebody_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
