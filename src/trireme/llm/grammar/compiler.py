@@ -102,6 +102,7 @@ class GrammarCompiler:
                 raise SamplingError(f"'{option}' is no JSON: {error}") from None
         if not isinstance(schema, Mapping | bool):
             raise SamplingError(f"'{option}' must be a JSON schema, an object, found {type(schema).__name__}")
+        _check_encodable(schema, option)
         return self._compiled(json_source(schema), option)
 
     def json_object(self, option: str = "response_format") -> CompiledGrammar:
@@ -129,6 +130,7 @@ class GrammarCompiler:
             raise SamplingError(f"'{option}' must be a list of texts that are not empty")
         if len(choices) > MAX_CHOICES:
             raise SamplingError(f"'{option}' has {len(choices)} texts; at most {MAX_CHOICES} are taken")
+        _check_encodable(choices, option)
         return self._compiled(choice_source(choices), option)
 
     def lark(self, text: str, option: str) -> CompiledGrammar:
@@ -283,6 +285,15 @@ def _check_text(value: object, option: str) -> None:
         raise SamplingError(f"'{option}' must be a text that is not empty")
     if len(value) > MAX_SOURCE_BYTES:
         raise SamplingError(f"'{option}' has {len(value)} bytes; at most {MAX_SOURCE_BYTES} are compiled")
+    _check_encodable(value, option)
+
+
+def _check_encodable(value: object, option: str) -> None:
+    """Of a value of JSON: bytes that are not UTF-8 came as lone surrogates, which no model writes."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=dict).encode()
+    except UnicodeEncodeError:
+        raise SamplingError(f"'{option}' is not UTF-8") from None
 
 
 def _short(reason: str) -> str:

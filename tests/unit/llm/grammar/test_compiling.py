@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import weakref
@@ -51,6 +52,24 @@ def test_what_cannot_be_compiled_is_refused(scribe: Engine, ask: Callable[[Any],
     with pytest.raises(SamplingError) as refused:
         ask(scribe.grammars)
     assert all(word in str(refused.value) for word in words), refused.value
+
+
+@pytest.mark.parametrize("half", [chr(0xDCFF), chr(0xD800)])
+@pytest.mark.parametrize(
+    ("option", "ask"),
+    [
+        ("guided_regex", lambda found, text: found.regex(text)),
+        ("guided_grammar", lambda found, text: found.notation(f'start: "{text}"')),
+        ("guided_choice", lambda found, text: found.choice(["yes", text])),
+        ("guided_json", lambda found, text: found.json_schema({"const": [text]})),
+        ("guided_json", lambda found, text: found.json_schema({"properties": {text: True}})),
+        ("guided_json", lambda found, text: found.json_schema(json.dumps({"const": text}))),
+        ("guided_json", lambda found, text: found.json_schema(f'{{"const": "{text}"}}')),
+    ],
+)
+def test_what_is_not_utf8_is_refused(scribe: Engine, option: str, ask: Callable[[Any, str], Any], half: str) -> None:
+    with pytest.raises(SamplingError, match=f"^'{option}' is not UTF-8$"):
+        ask(scribe.grammars, f"a{half}")
 
 
 def test_a_reason_has_no_picture_that_needs_lines_of_its_own(scribe: Engine) -> None:
