@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.observe.logs import LogSettings
@@ -12,6 +13,9 @@ from trireme.server.audit import audited
 from trireme.server.trace.settings import SettingValue, TraceSettingsStore
 
 _BOOLEANS = ("log_info", "log_warning", "log_error")
+_SHOWN_LENGTH: Final = 80
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHOWN_LENGTH
 
 
 class Settings:
@@ -73,7 +77,12 @@ class Settings:
 
 def _listed(changes: Mapping[str, Any]) -> str:
     """The changes in the words of an audit line, the long ones cut."""
-    return ", ".join(f"{name}={str(value)[:80]}" for name, value in list(changes.items())[:16]) or "nothing"
+    return ", ".join(f"{name}={_shown(value)}" for name, value in list(changes.items())[:16]) or "nothing"
+
+
+def _shown(value: object) -> str:
+    """The beginning alone is looked at: a value may be as deep as JSON is read, which is deeper than Python writes."""
+    return (value if isinstance(value, str) else _SHORT.repr(value))[:_SHOWN_LENGTH]
 
 
 def _check_log_type(name: str, value: object) -> None:

@@ -98,6 +98,26 @@ def test_wrong_log_settings_change_nothing(
     assert settings.log_settings() == DEFAULTS
 
 
+@pytest.mark.parametrize("depth", [1, 1024, 10_000])
+def test_deep_values_are_refused_for_their_types(
+    settings: Settings, world: Any, caplog: pytest.LogCaptureFixture, depth: int
+) -> None:
+    deep: list[Any] = []
+    for _ in range(depth):
+        deep = [deep]
+    refused = [
+        world.refused(lambda: settings.update_log_settings({"log_info": deep})),
+        world.refused(lambda: settings.update_trace_settings("", {"trace_level": deep})),
+        world.refused(lambda: settings.update_trace_settings("", {"trace_rate": {"a": deep}})),
+    ]
+    assert [error.message for error in refused] == [
+        "attempt to access JSON non-boolean as boolean",
+        "attempt to access JSON non-string as string",
+        "attempt to access JSON non-string as string",
+    ]
+    assert "set log log_info=[[" in caplog.text
+
+
 def test_trace_settings_of_the_start(settings: Settings) -> None:
     assert settings.trace_settings("") == {
         "trace_level": ["OFF"],
