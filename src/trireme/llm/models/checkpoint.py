@@ -174,8 +174,11 @@ def read_json(path: Path, advice: str) -> dict[str, Any]:
 
 
 def open_tensors(path: Path) -> TensorFile:
-    """A single file of tensors, by the end of its name; raises CheckpointError where it is damaged."""
-    return SafetensorsFile(path) if path.suffix == ".safetensors" else _TorchFile(path)
+    """A single file of tensors, by the end of its name, that may change while it is read: no part of it is mapped, as
+    touching what is no longer there would end the process. Raises CheckpointError where it is damaged."""
+    if path.suffix == ".safetensors":
+        return SafetensorsFile(path, is_mapped=False)
+    return _TorchFile(path, is_mapped=False)
 
 
 class Checkpoint:
@@ -253,17 +256,21 @@ class TensorFile:
 class SafetensorsFile(TensorFile):
     """Eight bytes with the length of a header, the header as JSON, then the tensors' bytes."""
 
-    def __init__(self, path: Path, advice: str = DOWNLOAD_AGAIN) -> None:
-        """The advice is what to do where the file is damaged, which raises CheckpointError."""
+    def __init__(self, path: Path, advice: str = DOWNLOAD_AGAIN, *, is_mapped: bool = True) -> None:
+        """The advice is what to do where the file is damaged, which raises CheckpointError. One that is not mapped is
+        copied into memory at once."""
         self._path, self._advice = path, advice
+        self._bytes: mmap.mmap | bytes
         try:
             size = path.stat().st_size
             with path.open("rb") as file:
                 if size < 8:
                     raise self._damaged(f"has {size} bytes, too few for a header")
-                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if is_mapped else file.read(size)
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
+        if len(self._bytes) < size:
+            raise self._damaged(f"had {size} bytes, of which {len(self._bytes)} were left when it was read")
         self._header = self._read_header(size)
         self.names = frozenset(self._header)
 
@@ -330,7 +337,7 @@ class SafetensorsFile(TensorFile):
 class _TorchFile(TensorFile):
     """What PyTorch has saved; nothing but tensors is read from it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_mapped: bool = True) -> None:
         self._path = path
         try:
             import torch
@@ -340,7 +347,7 @@ class _TorchFile(TensorFile):
             ) from None
         try:
             try:
-                self._tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+                self._tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
             except RuntimeError:  # written before files could be mapped
                 self._tensors = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from tiny_language_models import TinyModel
 from trireme.llm.adapters.adapter import AdapterError
 from trireme.llm.adapters.reading import read_adapter
 from trireme.llm.models.catalog import read_spec
+from trireme.llm.models.checkpoint import CheckpointError, open_tensors
 
 Models = Callable[[str], TinyModel]
 Q = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
@@ -94,6 +98,47 @@ def test_a_file_that_was_not_copied_to_its_end(folder: Path, refusal: Callable[.
     assert "too few for a header" in refusal()
     path.unlink()
     assert "neither adapter_model.safetensors nor adapter_model.bin" in refusal()
+
+
+TRUNCATED_WHILE_READ = """
+import os, sys
+from pathlib import Path
+from trireme.llm.models.checkpoint import open_tensors, to_float32
+path = Path(sys.argv[1])
+file = open_tensors(path)
+os.truncate(path, 0)
+print(sum(float(abs(to_float32(file.read(name))).sum()) for name in file.names))
+"""
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_a_file_that_is_truncated_while_it_is_read_does_not_end_the_process(folder: Path, suffix: str) -> None:
+    path = folder / f"adapter_model.{suffix}"
+    tensors = load_file(folder / "adapter_model.safetensors")
+    if suffix == "bin":
+        torch.save(tensors, path)
+    total = sum(float(tensor.abs().sum()) for tensor in tensors.values())
+    del tensors  # which may be parts of the file
+    command = [sys.executable, "-c", TRUNCATED_WHILE_READ, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(total, rel=1e-3)
+
+
+class ShrinkingPath(PosixPath):
+    """Its file, and no other, is truncated as soon as somebody knows its size."""
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        stats = super().stat(follow_symlinks=follow_symlinks)
+        os.truncate(self, stats.st_size // 2)
+        return stats
+
+
+def test_a_file_that_is_truncated_before_it_is_read(folder: Path) -> None:
+    path = folder / "adapter_model.safetensors"
+    size = path.stat().st_size
+    with pytest.raises(CheckpointError, match=f"had {size} bytes, of which {size // 2} were left when it was read"):
+        open_tensors(ShrinkingPath(path))
 
 
 def test_something_else_that_pytorch_has_saved(folder: Path, refusal: Callable[..., str]) -> None:
