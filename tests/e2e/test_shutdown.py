@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import queue
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -297,3 +300,33 @@ def _in_background(work: Callable[[], Any]) -> Future[Any]:
 
     threading.Thread(target=run, daemon=True).start()
     return future
+
+
+_WAITS_FOR_A_FILE = """import sys
+from trireme.app.launch import run
+from trireme.config import load
+from trireme.config.options.server import ServerOptions
+
+def read(path):
+    print("waits", flush=True)
+    return open(path, "rb").read()
+
+load.read_regular = read
+off = {name: False for name in ("allow_http", "allow_grpc", "allow_metrics")}
+sys.exit(run(ServerOptions(model_repository=(sys.argv[1],), exit_timeout_secs=1, **off)))"""
+
+
+def test_a_thread_that_waits_for_a_file_without_end_does_not_hold_up_the_exit(tmp_path: Path) -> None:
+    (tmp_path / "model" / "1").mkdir(parents=True)
+    os.mkfifo(tmp_path / "model" / "config.pbtxt")  # in place of a file system that does not answer
+    command = [sys.executable, "-c", _WAITS_FOR_A_FILE, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert any(line == "waits\n" for line in server.stdout)
+            server.terminate()
+            _, errors = server.communicate(timeout=60)
+        finally:
+            server.kill()
+    assert server.returncode == 1, errors
+    assert "error: a thread still waits for a file; the process ends without it\n" in errors

@@ -21,6 +21,7 @@ from trireme.app import console as app_console
 from trireme.app import devices as app_devices
 from trireme.app import options as app_options
 from trireme.app.access import Access
+from trireme.app.ending.waiting_threads import WaitingThreads
 from trireme.app.free_memory import keep_giving_back
 from trireme.app.platforms import oci_translation, sagemaker_translation, vertex_ai_translation
 from trireme.app.start_tables import log_tables, tell_of_debugging
@@ -91,7 +92,7 @@ def run(
     for notice in options.notices:
         log.warning("%s", notice)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with WaitingThreads() as threads, asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             application = _Application(
                 options, settings, on_ready, on_failures, fork_server, search or DeviceSearch(options.devices), starter
@@ -102,7 +103,9 @@ def run(
         # Kept until the loop listens: asyncio would cancel what has just begun, and leave its workers behind.
         before = signal.signal(signal.SIGINT, application.keep_signal)
         try:
-            return runner.run(application.serve())
+            code = runner.run(application.serve())
+            threads.end_by(application.end_s)
+            return code
         finally:
             signal.signal(signal.SIGINT, before)
 
@@ -328,6 +331,7 @@ class _Application:
         """Readiness turns false, new requests are told so, those inside finish, models end, all is closed."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._options.exit_timeout_secs
+        self.end_s = time.monotonic() + self._options.exit_timeout_secs
         self._server.begin_exit()
         is_drained = await self._registry.stop(self._options.exit_timeout_secs)
         if self._console is not None:

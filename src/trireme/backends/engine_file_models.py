@@ -8,6 +8,7 @@ import re
 
 from trireme.backends.python.host.worker_recipe import model_file_name
 from trireme.backends.services import ModelSource
+from trireme.core.files.regular import read_regular
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ def needs_engine_files(source: ModelSource) -> bool:
     try:
         if path.stat().st_size > _MAX_SIZE:
             return False
-        text = path.read_text(errors="replace")
+        text = read_regular(path).decode(errors="replace")
     except OSError:
         return False
     if not (_IMPORTS.search(text) and _RUNS_ENGINES.search(text)):

@@ -15,6 +15,7 @@ from trireme.config.validation.model_folder import folder_advice
 from trireme.config.validation.problem import Problem, raise_first
 from trireme.config.validation.stages import validate_load, validate_poll
 from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError
+from trireme.core.files.regular import read_regular
 
 CONFIG_FILENAME = "config.pbtxt"
 CUSTOM_CONFIG_FOLDER = "configs"
@@ -97,7 +98,7 @@ def _read(
             raise InvalidArgumentError(f"Invalid config override: {error.message}") from None
     path = config_path(model_dir, config_name)
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         if is_auto_complete_enabled:
             return new_config()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,23 @@ def test_a_named_configuration_wins_and_falls_back(tmp_path: Path) -> None:
     (model_dir / "configs" / "big.pbtxt").write_text("max_batch_size: 9")
     assert read(model_dir, config_name="big").max_batch_size == 9
     assert read(model_dir, config_name="absent").max_batch_size == 1
+
+
+def test_a_configuration_that_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    model_dir = folder(tmp_path, None)
+    config = model_dir / "config.pbtxt"
+    config.unlink(missing_ok=True)
+    config.symlink_to("/dev/null")
+    with pytest.raises(ServingError, match=f"{config}: it is not a regular file"):
+        read(model_dir)
+    config.unlink()
+    os.mkfifo(config)  # which would be waited for without end
+    with pytest.raises(ServingError, match=f"{config}: it is not a regular file"):
+        read(model_dir)
+    config.unlink()
+    (model_dir / "elsewhere").write_text("max_batch_size: 9")
+    config.symlink_to("elsewhere")
+    assert read(model_dir).max_batch_size == 9
 
 
 def test_an_unreadable_configuration_names_the_file(tmp_path: Path) -> None:

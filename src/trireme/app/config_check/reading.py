@@ -19,6 +19,7 @@ from trireme.config.validation.stages import machine_problems, poll_problems
 from trireme.config.validation.tensors import repeated_tensor_problems, tensor_problems
 from trireme.config.version_policy import select_versions, versions_in
 from trireme.core.errors import ServingError
+from trireme.core.files.regular import read_regular
 
 _ENTRY = re.compile(r"^(\w+)(?:\[[^\]]*\])?")
 _Entry = tuple[str, int]
@@ -56,7 +57,7 @@ def read_model(folder: Path, config_name: str | None, gpu_count: int) -> Checked
 def _read_text(model: CheckedModel) -> tuple[ConfigMessage | None, set[_Entry]]:
     """The message, and the entries with mistakes: what else is wrong there follows from them."""
     try:
-        data = model.config_path.read_bytes()
+        data = read_regular(model.config_path)
     except FileNotFoundError:
         return new_config(), set()
     text = decoded(data, model.config_path)

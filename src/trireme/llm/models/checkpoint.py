@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from trireme.core.files.regular import read_regular
 from trireme.llm.models import quantized
 from trireme.llm.models.quantized import QuantizedWeight
 
@@ -163,7 +164,7 @@ def _last_version(folder: Path) -> Path | None:
 def read_json(path: Path, advice: str) -> dict[str, Any]:
     """An object from a file."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_regular(path))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); {advice}") from None
     except (ValueError, RecursionError) as error:

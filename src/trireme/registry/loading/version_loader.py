@@ -17,6 +17,7 @@ from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.config.validation.tensors import repeated_tensor_problems
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
+from trireme.core.files.regular import read_regular
 from trireme.core.ports import Backend, InferencePort
 from trireme.huggingface.adapters import PARAMETER as ADAPTERS
 from trireme.huggingface.adapters import find_adapters_folder
@@ -203,7 +204,7 @@ def read_label_file(output: TensorConfig, folder: Path) -> Sequence[str]:
             f"label file '{output.label_filename}' of output '{output.name}' must stay within model directory"
         )
     try:
-        return path.read_text("utf-8", "surrogateescape").splitlines()
+        return read_regular(path).decode("utf-8", "surrogateescape").splitlines()
     except OSError as error:
         raise InvalidArgumentError(f"failed to read label file '{path}': {error.strerror}") from error
 

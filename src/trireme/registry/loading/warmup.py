@@ -13,6 +13,7 @@ import numpy as np
 from trireme.core.datatype import BYTES, ITEM_SIZE, NUMPY_DTYPE, from_config
 from trireme.core.elements import count_strings, element_count
 from trireme.core.errors import InvalidArgumentError, ServingError
+from trireme.core.files.regular import check_regular
 from trireme.core.ports import Scheduler
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
@@ -250,6 +251,7 @@ def _sample_file(folder: Path, name: str) -> Path:
 
 def _file_data(path: Path, datatype: str, size: int) -> bytes:
     try:
+        check_regular(path)
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1 if datatype == BYTES else size)
     except (OSError, ValueError) as error:  # a path with a null character is a ValueError

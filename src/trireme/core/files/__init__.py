@@ -1,0 +1,1 @@
+"""What is in the file system, as far as models lie there."""
