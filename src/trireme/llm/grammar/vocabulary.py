@@ -41,14 +41,15 @@ class Vocabulary:
             known = [len(self.tokens)]
             self.tokens.append(_NO_END)
             self.special_token_ids += known
-        special = frozenset(self.special_token_ids)
-        self._by_bytes = {raw: token for token, raw in enumerate(self.tokens) if raw and token not in special}
+        self._special = frozenset(self.special_token_ids)
+        self._by_bytes = {raw: token for token, raw in enumerate(self.tokens) if raw and token not in self._special}
         self._longest = max(map(len, self._by_bytes), default=1)
         self.eos_token_id = known[0]
         self.eos_token_ids = known
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """The tokens of a text that stands inside another, where tokenizers of sentence pieces would put a space."""
+        """The tokens of a text that stands inside another, where tokenizers of sentence pieces would put a space. The
+        name of a special token is a text as well: that token does not write it."""
         raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
         plain = raw.decode("utf-8", "replace")
         for before in ("", "\n"):
@@ -57,6 +58,8 @@ class Vocabulary:
             except LongPromptError:  # no answer is so long; the library must not hear of it
                 break
             found = self._without(tokens, before.encode())
+            if not self._special.isdisjoint(found):
+                break
             if b"".join([self.tokens[token] for token in found]) == raw:
                 return found
         return self._longest_first(raw)

@@ -85,6 +85,23 @@ def test_texts_match_a_regular_expression(start_random: Callable[..., Engine], t
         assert re.fullmatch(pattern, answer.text), answer.text
 
 
+@pytest.mark.parametrize("tokenizer", ["own", "tokenizers", "tagged", "sentencepiece"])
+def test_names_of_special_tokens_are_written_as_texts(start_random: Callable[..., Engine], tokenizer: str) -> None:
+    engine = start_random(tokenizer)
+    name = engine.tokenizer.piece_bytes(min(engine.end_ids)).decode()
+    fixed = {"type": "object", "properties": {name: {"const": f"x{name}"}}, "additionalProperties": False}
+    asked = {
+        name: engine.grammars.choice([name]),
+        f"ab{name}cd": engine.grammars.choice([f"ab{name}cd"]),
+        f"{name}{name} é": engine.grammars.regex(re.escape(f"{name}{name} é")),
+        json.dumps({name: f"x{name}"}): engine.grammars.json_schema({**fixed, "required": [name]}),
+    }
+    for text, grammar in asked.items():
+        for answer in written(engine, grammar):
+            assert answer.finish_reason is FinishReason.STOP
+            assert answer.text.replace('":"', '": "') == text
+
+
 def test_one_of_some_texts_is_chosen(start_random: Callable[..., Engine]) -> None:
     engine = start_random()
     texts = ["red", "green", "dark green", 'say "no"\n']
