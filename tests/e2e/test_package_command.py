@@ -111,6 +111,37 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     assert "weights.txt is a link to" in ended.stderr
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_named_and_not_read(tmp_path: Path, kind: str) -> None:
+    odd = write_repository(tmp_path) / "odd"
+    os.mkfifo(odd) if kind == "pipe" else odd.symlink_to("/dev/null")
+    ended = package(tmp_path, "--no-check")
+    assert ended.returncode == 1
+    assert "inner/1/odd is neither a file nor a folder, nor a link to one; remove it" in ended.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"model_repository", "weights.txt"}
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_name_that_a_zip_file_cannot_hold_is_told(tmp_path: Path, is_folder: bool) -> None:
+    odd = write_repository(tmp_path) / os.fsdecode(b"caf\xe9")
+    odd.mkdir() if is_folder else odd.write_text("")
+    ended = package(tmp_path, "--no-check")
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert r"inner/1/caf\xe9 is not UTF-8, which a zip file needs; rename it" in ended.stderr
+
+
+def test_the_check_needs_no_room_elsewhere(tmp_path: Path) -> None:
+    write_repository(tmp_path)
+    script = (
+        "import sys, tempfile; from trireme.cli.package import main; tempfile.tempdir = '/proc'; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", script, "model_repository"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.startswith("Wrote model_artifact.zip: 4 files"), ended.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"model_repository", "weights.txt", "model_artifact.zip"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("is_server", [False, True])
 def test_a_check_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals, is_server: bool) -> None:

@@ -79,7 +79,8 @@ def _check_folder(repository: Path) -> None:
 def _check(archive: Path) -> None:
     """Loads every model from an unpacked copy, in a server without ports; raises what does not. The server is a process
     of its own: whatever ends it, the files are removed here."""
-    with tempfile.TemporaryDirectory(prefix="trireme-package-") as folder:
+    # Beside the package, where the room is: the usual place for scratch folders is often small, or memory.
+    with tempfile.TemporaryDirectory(prefix=".trireme-package-", dir=archive.absolute().parent) as folder:
         repository, result = unpack_archive(archive, Path(folder)), Path(folder, ".result.json")
         command = [sys.executable, "-P", "-c", _SERVER, str(repository), str(result)]
         with subprocess.Popen(command) as server:

@@ -33,7 +33,8 @@ def write_archive(repository: Path, target: Path, check: Callable[[Path], None] 
     try:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED, strict_timestamps=False) as archive:
             for path in _entries(repository, unfinished):
-                archive.write(path, Path(top) / path.relative_to(repository))  # a folder gets an entry, too
+                name = _checked_name(Path(top) / path.relative_to(repository))
+                archive.write(path, name)  # a folder gets an entry, too
                 count += path.is_file()
         if check is not None:
             check(unfinished)
@@ -64,5 +65,17 @@ def _entries(repository: Path, archive: Path) -> Iterator[Path]:
             path = Path(root, name)
             if not path.exists():
                 raise PackageError(f"{path} is a link to {os.readlink(path)}, which is not there; download it again")
+            if not path.is_file():
+                raise PackageError(f"{path} is neither a file nor a folder, nor a link to one; remove it")
             if path.resolve() != archive.resolve():
                 yield path
+
+
+def _checked_name(name: Path) -> Path:
+    """Raises PackageError where a zip file cannot have it: names there are text."""
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        told = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise PackageError(f"the name of {told} is not UTF-8, which a zip file needs; rename it") from None
+    return name
