@@ -52,6 +52,37 @@ def test_piped_questions_are_answered_without_anything_else(server: RunningServe
     assert COUNTS.findall(done.stderr) == [("2", "2"), ("1", "1")]
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("file", "'file' is a file, and no folder"),
+        ("./file", "'./file' is a file, and no folder"),
+        ("pipe", "'pipe' is no folder"),
+        ("broken", "'broken' is a link that leads nowhere, and no folder"),
+        ("./broken", "'./broken' is a link that leads nowhere, and no folder"),
+        ("missing", "there is no folder 'missing'"),
+    ],
+)
+def test_a_path_that_is_no_folder_is_told(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "broken").symlink_to("nowhere")
+    words = [TRIREME, "chat", name, "--url", "http://127.0.0.1:9"]
+    done = subprocess.run(words, cwd=tmp_path, input="", capture_output=True, text=True, timeout=90, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.endswith(f"{told}\n"), done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    code = "import os, sys; from trireme.cli.chat import main; os.setuid(65534); sys.exit(main(['.']))"
+    tmp_path.chmod(0o700)
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, input="", capture_output=True, text=True, timeout=90, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: the folder '.' cannot be read: Permission denied\n")
+
+
 def test_bytes_that_are_no_text_are_marked(server: RunningServer) -> None:
     command = [TRIREME, "chat", "talker", "--url", url_of(server)]
     done = subprocess.run(command, input=b"one\xff two\n", capture_output=True, timeout=90, check=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -67,16 +69,35 @@ def _talk(found: argparse.Namespace) -> int:
 
 def _is_folder(name: str) -> bool:
     """A word with a slash in it, or the name of a folder, where no server could mean it as a model."""
-    path = Path(name)
-    if "/" in name or name in (".", "..") or name.startswith("~"):
-        if not path.expanduser().is_dir():
-            raise ChatError(f"there is no folder '{name}'")
-        return True
-    return path.is_dir()
+    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    looks_so = "/" in name or name in (".", "..") or name.startswith("~")
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise ChatError(f"the folder '{name}' cannot be read: {error.strerror}") from None
+    if looks_so and not is_folder:
+        raise ChatError(_no_folder(name))
+    if is_folder and not os.access(path, os.R_OK | os.X_OK):
+        raise ChatError(f"the folder '{name}' cannot be read: {os.strerror(errno.EACCES)}")
+    return is_folder
+
+
+def _no_folder(name: str) -> str:
+    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    if not os.path.lexists(path):
+        return f"there is no folder '{name}'"
+    if path.is_file():
+        return f"'{name}' is a file, and no folder"
+    return f"'{name}' is {'no folder' if path.exists() else 'a link that leads nowhere, and no folder'}"
 
 
 def _choose(client: ChatClient, wanted: str | None) -> str:
-    names = client.models()
+    try:
+        names = client.models()
+    except ChatError as error:
+        raise (
+            error if wanted is None else ChatError(f"{error}\nnor can one be started: {_no_folder(wanted)}")
+        ) from None
     if wanted is not None:
         if wanted not in names:
             near = closest(wanted, names)
