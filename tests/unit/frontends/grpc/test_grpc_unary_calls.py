@@ -10,6 +10,7 @@ import raw_grpc
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2 import wire
+from trireme.protocol.http2.frame_reader import FRAMES_PER_TURN
 
 
 def response_of(body: bytes):
@@ -226,7 +227,8 @@ def test_many_calls_in_one_read_leave_others_their_turn(client, tools) -> None:
         client.loop.turn()
         counts.append(len(client.answers()))
     assert sum(counts) == 600
-    assert max(counts) <= 256, "or fewer, where the machine is slow"
+    # One more where a turn has begun with the message of a call whose head was the last frame of the turn before.
+    assert max(counts) <= FRAMES_PER_TURN + 1, "or fewer, where the machine is slow"
 
 
 def test_a_large_response_waits_while_the_socket_is_full(client, tools) -> None:
