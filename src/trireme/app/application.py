@@ -177,6 +177,8 @@ class _Application:
         self._signal = asyncio.Event()
         self._echo_until_s = 0.0
         self._kept_signal: int | None = None
+        self.end_s = 0.0
+        """By when it is to be over, by `time.monotonic`, once it is ending."""
 
     async def serve(self) -> int:
         self._listen_for_signals()
@@ -186,10 +188,7 @@ class _Application:
             print(f"error: {error.message}", file=sys.stderr, flush=True)
             await self._shut_down()
             return 1
-        chores = [
-            asyncio.create_task(self._reap_orphans()),
-            asyncio.create_task(keep_giving_back(self._inflight)),
-        ]
+        chores = [asyncio.create_task(chore) for chore in (self._reap_orphans(), keep_giving_back(self._inflight))]
         await self._signal.wait()
         for chore in chores:
             chore.cancel()
@@ -329,20 +328,18 @@ class _Application:
 
     async def _shut_down(self) -> int:
         """Readiness turns false, new requests are told so, those inside finish, models end, all is closed."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._options.exit_timeout_secs
         self.end_s = time.monotonic() + self._options.exit_timeout_secs
         self._server.begin_exit()
         is_drained = await self._registry.stop(self._options.exit_timeout_secs)
         if self._console is not None:
             self._console.stop()
         grace_s = _ANSWERING_S if is_drained else 0.0
-        sending_s = max(_ANSWERING_S, deadline_s - loop.time())
+        sending_s = max(_ANSWERING_S, self.end_s - time.monotonic())
         if self._processes is not None:
             self._processes.answer_rest()
         await asyncio.gather(*(frontend.close(grace_s, sending_s) for frontend in self._frontends))
         if self._processes is not None:
-            await self._processes.close(max(_ANSWERING_S, deadline_s - loop.time()))
+            await self._processes.close(max(_ANSWERING_S, self.end_s - time.monotonic()))
         self._access.stop()
         self._server.tracing.close()
         self._server.pictures.close()
