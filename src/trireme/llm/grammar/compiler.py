@@ -35,8 +35,9 @@ _MAX_REFUSED = 256
 _COSTLY_S = 60.0
 """So long one is not tried again that took all of its time, memory or stack."""
 _CHEAP_S: Final = 0.005
-_CHEAP_BYTES: Final = 4 << 20
-"""What takes less to compile may be compiled once more, where many answers follow it."""
+_CHEAP_BYTES: Final = 1 << 20
+"""What takes less to compile may be compiled some times more, where many answers follow it: all that are kept stay
+within their bytes."""
 _MAX_REASON: Final = 400
 _LINE_OF_SOURCE: Final = re.compile(r"(> *)?\d+ \| ")
 """Of the grammar, which is ours where the client has written a schema or a pattern."""

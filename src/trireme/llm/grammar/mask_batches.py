@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -22,8 +22,10 @@ _TOLERANCE_S: Final = 0.002
 
 
 @cache
-def _executor() -> Any:
-    return import_module("llguidance").LLExecutor(THREADS)
+def _fill() -> Callable[[list[tuple[Any, int]], Any], None]:
+    """Makes the masks of matchers, each in its row of a table."""
+    executor = import_module("llguidance").LLExecutor(THREADS)
+    return partial(import_module("llguidance.numpy").fill_next_token_bitmask_par, executor)
 
 
 def make_masks(sequences: Iterable[Sequence], clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,8 +38,7 @@ def make_masks(sequences: Iterable[Sequence], clock: Callable[[], float] = time.
         return
     table = np.zeros((len(states), -(-states[0].grammar.vocab_size // 32)), np.int32)
     began_s = clock()
-    fill = import_module("llguidance.numpy").fill_next_token_bitmask_par
-    fill(_executor(), [(state.matcher, row) for row, state in enumerate(states)], table)
+    _fill()([(state.matcher, row) for row, state in enumerate(states)], table)
     taken_s = clock() - began_s
     for state, bits in zip(states, table.view(np.uint8), strict=True):
         state.take_mask(bits)
