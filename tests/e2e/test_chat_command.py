@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -92,15 +93,7 @@ def test_bytes_that_are_no_text_are_marked(server: RunningServer) -> None:
 @pytest.mark.usefixtures("fresh_interpreters")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_its_own_server_ends_with_it_however_it_is_told_to(number: signal.Signals, tmp_path: Path) -> None:
-    shutil.copytree(MODELS / "talker", tmp_path / "talker")
-    command = [TRIREME, "chat", str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
-        assert running.stdin is not None
-        assert running.stdout is not None
-        running.stdin.write(b"one\n")
-        running.stdin.flush()
-        assert running.stdout.readline() == b"one0 \n"
-        (server,) = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    with chatting(tmp_path) as (running, server):
         running.send_signal(number)
         assert running.wait(60) == 128 + number
     assert not Path(f"/proc/{server}").exists()
@@ -109,8 +102,16 @@ def test_its_own_server_ends_with_it_however_it_is_told_to(number: signal.Signal
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a child of its parent's end")
 @pytest.mark.usefixtures("fresh_interpreters")
 def test_its_own_server_ends_where_it_is_killed(tmp_path: Path) -> None:
-    shutil.copytree(MODELS / "talker", tmp_path / "talker")
-    command = [TRIREME, "chat", str(tmp_path)]
+    with chatting(tmp_path) as (running, server):
+        running.kill()
+    until(lambda: has_ended(server), 60)
+
+
+@contextmanager
+def chatting(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A chat with a server of its own, in the midst; with that server's number."""
+    shutil.copytree(MODELS / "talker", folder / "talker")
+    command = [TRIREME, "chat", str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
         assert running.stdin is not None
         assert running.stdout is not None
@@ -118,8 +119,7 @@ def test_its_own_server_ends_where_it_is_killed(tmp_path: Path) -> None:
         running.stdin.flush()
         assert running.stdout.readline() == b"one0 \n"
         (server,) = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-        running.kill()
-    until(lambda: has_ended(server), 60)
+        yield running, server
 
 
 def has_ended(process: str) -> bool:

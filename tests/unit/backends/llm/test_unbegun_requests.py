@@ -13,6 +13,7 @@ import pytest
 from tiny_adapters import executor_of, write_adapters
 from tiny_language_models import build
 from waiting import until
+from waiting_senders import Sender
 
 from trireme.backends.llm.unbegun_requests import UnbegunRequests
 from trireme.backends.python.pb_utils.errors import ErrorCode
@@ -21,26 +22,6 @@ from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.grammar.compiler import NewGrammarError
 from trireme.llm.options import EngineOptions
 from trireme.llm.unbegun import IsWanted, NotWantedError
-
-
-class Sender:
-    """Of a request whose client may have left."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.codes: list[ErrorCode] = []
-        self.is_gone = self.is_closed = False
-
-    def is_cancelled(self) -> bool:
-        return self.is_gone
-
-    def has_credit(self) -> bool:
-        return True
-
-    def send(self, response: Any, flags: int) -> None:
-        self.is_closed = True
-        self.told.append(str(response.error().message()))
-        self.codes.append(response.error().code())
 
 
 class Prepared:

@@ -10,30 +10,13 @@ from typing import Any, TypeVar
 
 import pytest
 from waiting import until
+from waiting_senders import Sender
 
 from trireme.backends.served_engine.waiting_requests import Made, Make, WaitingRequests, WaitingSender
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.unbegun import EngineBusyError, IsWanted, NotWantedError
 
 T = TypeVar("T")
-
-
-class Sender:
-    """Remembers what it was to send."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.is_gone = self.is_closed = False
-
-    def is_cancelled(self) -> bool:
-        return self.is_gone
-
-    def has_credit(self) -> bool:
-        return True
-
-    def send(self, response: Any, flags: int) -> None:
-        self.is_closed = True
-        self.told.append(str(response.error().message()))
 
 
 def waiter(sender: Sender | None = None) -> WaitingSender:

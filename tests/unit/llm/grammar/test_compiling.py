@@ -159,17 +159,27 @@ def test_one_that_nobody_waits_for_any_more_is_tried_for_who_asks_later(
         assert second.result(60) is grammars.regex("a")
 
 
-def test_large_grammars_leave_sooner_and_those_in_use_have_a_bound(
-    scribe: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def compiler_of_large_ones(
+    scribe: Engine, monkeypatch: pytest.MonkeyPatch, most_kept: int
+) -> Iterator[GrammarCompiler]:
+    """Each takes 100 bytes, of 350 that all may take."""
+
     @contextmanager
     def large(*given: Any) -> Iterator[int]:
         yield 100
 
-    monkeypatch.setattr(compiler, "_MAX_KEPT_BYTES", 250)
+    monkeypatch.setattr(compiler, "_MAX_KEPT_BYTES", most_kept)
     monkeypatch.setattr(compiler, "_MAX_ALL_BYTES", 350)
     with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
         monkeypatch.setattr(grammars._trials, "tried", large)
+        yield grammars
+
+
+def test_large_grammars_leave_sooner_and_those_in_use_have_a_bound(
+    scribe: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with compiler_of_large_ones(scribe, monkeypatch, most_kept=250) as grammars:
         followed = [grammars.regex(pattern).start() for pattern in "abc"]
         assert len(grammars._kept) == 2
         with pytest.raises(EngineBusyError, match=r"grammars of requests under way take .* try again later"):
@@ -181,14 +191,7 @@ def test_large_grammars_leave_sooner_and_those_in_use_have_a_bound(
 
 
 def test_those_that_nobody_follows_leave_before_one_is_refused(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def large(*given: Any) -> Iterator[int]:
-        yield 100
-
-    monkeypatch.setattr(compiler, "_MAX_KEPT_BYTES", 450)
-    monkeypatch.setattr(compiler, "_MAX_ALL_BYTES", 350)
-    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
-        monkeypatch.setattr(grammars._trials, "tried", large)
+    with compiler_of_large_ones(scribe, monkeypatch, most_kept=450) as grammars:
         followed = [grammars.regex(pattern).start() for pattern in "ab"]
         unused = weakref.ref(grammars.regex("c"))
         grammars.regex("d")
