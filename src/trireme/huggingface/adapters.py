@@ -33,9 +33,10 @@ def adapter_folders(folder: Path) -> dict[str, Path]:
 
 
 def has_adapter(folder: Path, name: str) -> bool:
-    """Whether there is an adapter of that name, without a look at the others."""
+    """Whether there is an adapter of that name, without a look at the others. A name leads nowhere else."""
     try:
-        return Path(name).name == name and (folder / name / CONFIG_FILE).is_file()
+        is_name = name not in ("", "..") and Path(name).name == name
+        return is_name and (folder / name / CONFIG_FILE).is_file()
     except (OSError, ValueError):  # which no name of a folder can be
         return False
 

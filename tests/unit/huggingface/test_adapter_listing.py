@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trireme.huggingface.adapters import CONFIG_FILE, AdapterListing, adapter_folders
+from trireme.huggingface.adapters import CONFIG_FILE, AdapterListing, adapter_folders, has_adapter
 
 
 class World:
@@ -77,3 +77,13 @@ def test_a_folder_that_is_gone_has_none(world: World) -> None:
     world.names()
     shutil.rmtree(world.folder)
     assert world.names() == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../outer", "/", "french/.", "french/", "./french"])
+def test_a_name_leads_to_no_other_folder(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "adapters"
+    for place in (tmp_path, tmp_path / "outer", folder, folder / "french"):
+        place.mkdir(exist_ok=True)
+        (place / CONFIG_FILE).write_text("{}")
+    assert has_adapter(folder, "french")
+    assert not has_adapter(folder, name)
