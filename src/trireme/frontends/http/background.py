@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from trireme.access.actor import acting
-from trireme.core.errors import InternalError, ServingError
+from trireme.core.errors import ServingError
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.inflating import Inflation, InflationShare
 from trireme.frontends.refusals import is_refusal
 from trireme.protocol.inflating import Compressed
 from trireme.protocol.json_codec.text import reading_bytes
 from trireme.server.long_work import OrderedWork, ReadingMemory, create_threads
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SendError = Callable[[ServingError], None]
@@ -112,5 +109,4 @@ def _fail(exchange: Exchange, send_error: SendError | None, error: Exception) ->
     if isinstance(error, ServingError):
         (send_error or send_usual)(error)
     else:
-        log.error("failed to answer %s %s", exchange.head.method, exchange.head.path, exc_info=error)
-        send_usual(InternalError("the server failed to answer the request"))
+        exchange.fail(error)
