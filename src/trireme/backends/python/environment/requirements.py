@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib.util
 import logging
@@ -13,6 +14,7 @@ from pathlib import Path
 from trireme.backends.python.environment.cache_folder import built_once
 from trireme.backends.python.environment.subprocess_run import run_logged
 from trireme.core.errors import InternalError
+from trireme.core.files.regular import read_regular
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +23,10 @@ FILE_NAME = "requirements.txt"
 
 async def environment_for(wanted: Path, model_name: str, root: Path) -> Path:
     """The folder of the environment; raises ServingError with the installer's last lines where it cannot be built."""
-    content = wanted.read_bytes()
+    try:
+        content = await asyncio.to_thread(read_regular, wanted)
+    except OSError as error:
+        raise InternalError(f"failed to read '{wanted}' of model '{model_name}': {error.strerror}") from None
     digest = hashlib.blake2b(content, digest_size=16)
     digest.update(f"{sys.version} {sys.prefix}".encode())
     if _names_files(content):
