@@ -29,16 +29,25 @@ def adapter_folders(folder: Path) -> dict[str, Path]:
         found = sorted(entry for entry in folder.iterdir() if (entry / CONFIG_FILE).is_file())
     except OSError:
         return {}
-    return {entry.name: entry for entry in found}
+    return {entry.name: entry for entry in found if _is_text(entry.name)}
 
 
 def has_adapter(folder: Path, name: str) -> bool:
     """Whether there is an adapter of that name, without a look at the others. A name leads nowhere else."""
     try:
-        is_name = name not in ("", "..") and Path(name).name == name
+        is_name = name not in ("", "..") and Path(name).name == name and _is_text(name)
         return is_name and (folder / name / CONFIG_FILE).is_file()
     except (OSError, ValueError):  # which no name of a folder can be
         return False
+
+
+def _is_text(name: str) -> bool:
+    """No client could be told of one that is not UTF-8, nor ask for it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class AdapterListing:

@@ -87,3 +87,11 @@ def test_a_name_leads_to_no_other_folder(name: str, tmp_path: Path) -> None:
         (place / CONFIG_FILE).write_text("{}")
     assert has_adapter(folder, "french")
     assert not has_adapter(folder, name)
+
+
+def test_a_name_that_is_not_utf8_is_none(tmp_path: Path) -> None:
+    for name in ("b\udcff", "french"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / CONFIG_FILE).write_text("{}")
+    assert list(adapter_folders(tmp_path)) == ["french"]
+    assert not has_adapter(tmp_path, "b\udcff")
