@@ -23,7 +23,7 @@ import torch
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.cuda.executor import CudaExecutor
 from trireme.llm.executors.cuda.weights import join
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 from trireme.llm.models.spec import DecoderSpec, RopeSpec
 from trireme.llm.options import EngineOptions, WarmUpMode
 from trireme.llm.request import SequenceOutput

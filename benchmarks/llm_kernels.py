@@ -20,10 +20,11 @@ import time
 import torch
 from torch.nn import functional
 
-from trireme.llm.kernels import activations, int4_fragments, matmul
-from trireme.llm.kernels.int4_fragments import Cut, Int4Fragments
+from trireme.llm.kernels import activations, matmul
 from trireme.llm.kernels.matmul import Tiling
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels.packed import int4_fragments
+from trireme.llm.kernels.packed.int4_fragments import Cut, Int4Fragments
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 
 SHAPES = {
     "llama-2-7b qkv": (12288, 4096, False),

@@ -14,7 +14,7 @@ import triton
 from trireme.llm.kernels.activations import NONE
 from trireme.llm.kernels.launch import overlap, stages
 from trireme.llm.kernels.one_row import int4_matvec_kernel, matvec_kernel
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 from trireme.llm.kernels.several_rows import int4_skinny_kernel, skinny_kernel
 
 

@@ -82,7 +82,7 @@ def products() -> Iterator[Launch]:
 
 def packed_products() -> Iterator[Launch]:
     from trireme.llm.kernels import matmul, tilings
-    from trireme.llm.kernels.packed_matrix import PackedMatrix
+    from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 
     n, k = 4096, 4096
     int8 = PackedMatrix("int8", empty(n, k, dtype=torch.int8), empty(n, 1, dtype=torch.float32))

@@ -18,7 +18,7 @@ from trireme.llm.executors.torch.transfer import stream
 from trireme.llm.executors.torch.weights import host_tensors, packed_host_tensors
 from trireme.llm.kernels import launch
 from trireme.llm.kernels.launch import why_not_fp8
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 from trireme.llm.models.checkpoint import StoredWeight
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import CacheType, EngineOptions

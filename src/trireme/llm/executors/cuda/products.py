@@ -8,11 +8,12 @@ import torch
 from torch.nn import functional
 
 from trireme.llm.executors.cuda.weights import DecoderWeights, Norm, Product
-from trireme.llm.kernels import elementwise, int4_fragments, matmul, unpacking
+from trireme.llm.kernels import elementwise, matmul
 from trireme.llm.kernels.activations import ACTIVATIONS, NONE
-from trireme.llm.kernels.int4_fragments import Int4Fragments
 from trireme.llm.kernels.matmul import Tiling
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels.packed import int4_fragments, unpacking
+from trireme.llm.kernels.packed.int4_fragments import Int4Fragments
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 from trireme.llm.kernels.tilings import invariant_tiling_for, packed_tiling_for, tiling_for
 from trireme.llm.models.spec import DecoderSpec
 

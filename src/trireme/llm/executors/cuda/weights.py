@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from trireme.llm.executors.port import ExecutorError
-from trireme.llm.kernels import cuda_source, packed_matrix
-from trireme.llm.kernels.int4_fragments import Int4Fragments, can_be_fragments, fragments_of
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels import cuda_source
+from trireme.llm.kernels.packed import packed_matrix
+from trireme.llm.kernels.packed.int4_fragments import Int4Fragments, can_be_fragments, fragments_of
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 from trireme.llm.models.spec import DecoderSpec
 
 

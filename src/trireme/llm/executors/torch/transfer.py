@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 
 T = TypeVar("T", torch.Tensor, torch.Tensor | PackedMatrix)
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from trireme.llm.executors import weights
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 from trireme.llm.models.checkpoint import CheckpointError, StoredWeight, Weight
 from trireme.llm.models.quantized import QuantizedWeight, to_float32
 from trireme.llm.models.spec import DecoderSpec

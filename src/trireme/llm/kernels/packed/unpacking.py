@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 
 _LARGEST_FP8 = 448.0
 

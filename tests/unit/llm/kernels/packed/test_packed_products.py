@@ -14,8 +14,9 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
-from trireme.llm.kernels import activations, int4_fragments, matmul, packed_matrix, unpacking  # noqa: E402
-from trireme.llm.kernels.packed_matrix import PackedMatrix  # noqa: E402
+from trireme.llm.kernels import activations, matmul  # noqa: E402
+from trireme.llm.kernels.packed import int4_fragments, packed_matrix, unpacking  # noqa: E402
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix  # noqa: E402
 from trireme.llm.kernels.tilings import packed_tiling_for  # noqa: E402
 from trireme.llm.models.quantized import QuantizedWeight, pack, to_float32  # noqa: E402
 

@@ -9,7 +9,7 @@ import torch
 
 from trireme.llm.kernels import cuda_source
 from trireme.llm.kernels.activations import NONE
-from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.kernels.packed.packed_matrix import PackedMatrix
 
 MAX_ROWS = 64
 NORMED_ROWS = 8
