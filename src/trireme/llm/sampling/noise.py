@@ -37,21 +37,26 @@ def row_key(seed: int, position: int) -> int:
 
 def row_keys(seeds: Sequence[int], positions: Sequence[int]) -> UInt64Array:
     """The same for each row of a batch."""
-    return np.array([row_key(seed, position) for seed, position in zip(seeds, positions, strict=True)], np.uint64)
+    step = np.uint64(STEP)
+    keys = _mixed(np.array([seed & _MASK for seed in seeds], np.uint64) + step)
+    return _mixed(keys + (np.asarray(positions, np.uint64) + np.uint64(1)) * step)
 
 
 def uniform(key: int, tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """A number between 0 and 1 for each token id."""
-    bits = np.uint64(key) + (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(STEP)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(FIRST_FACTOR)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(SECOND_FACTOR)
-    bits ^= bits >> np.uint64(31)
+    bits = _mixed(np.uint64(key) + (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(STEP))
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def gumbel(key: int, tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """The noise of each token id."""
     return -np.log(-np.log(uniform(key, tokens)))
+
+
+def _mixed(bits: UInt64Array) -> UInt64Array:
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(FIRST_FACTOR)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(SECOND_FACTOR)
+    return bits ^ (bits >> np.uint64(31))
 
 
 def _mix(value: int) -> int:

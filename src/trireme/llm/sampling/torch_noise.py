@@ -20,11 +20,6 @@ def token_steps(vocab_size: int, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(steps.view(np.int64)).to(device)
 
 
-def row_keys(seeds: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """What each row draws its noise with."""
-    return _mix(_mix(seeds + signed(STEP)) + (positions + 1) * signed(STEP))
-
-
 def gumbel(bits: torch.Tensor) -> torch.Tensor:
     """The noise for the sums of a row's key and a token's step."""
     mixed = _mix(bits)

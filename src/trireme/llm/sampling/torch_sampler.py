@@ -10,24 +10,29 @@ import math
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from trireme.llm.grammar.mask_batches import make_masks
-from trireme.llm.grammar.token_bits import TokenBits, as_mask
+from trireme.llm.grammar.token_bits import TokenBits, as_mask, every_token
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import Sequence, TokenLogprobs
 from trireme.llm.sampling.history import Amounts, Edits
+from trireme.llm.sampling.noise import row_keys
+from trireme.llm.sampling.pinned_rows import PinnedRows
 from trireme.llm.sampling.token_history import top_p_of
-from trireme.llm.sampling.torch_noise import gumbel, row_keys, signed, token_steps
+from trireme.llm.sampling.torch_noise import gumbel, token_steps
 
 Report = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """A token's logprob, its rank, the ids of the most likely tokens, and their logprobs."""
 
 _AT_ONCE = 2**22
 """Logits that noise is drawn for at once: it bounds the memory, at 8 bytes each several times over."""
+_COLUMNS = 7
+"""Of the table of what rows draw with."""
 _FIRST_TRY = 256
 """How many of the largest logits are looked at first where probabilities are summed up on a CPU."""
 
@@ -43,6 +48,20 @@ class _Kind(IntEnum):
     """Without top-k: the whole row has to be sorted."""
 
 
+class RowKernels(Protocol):
+    """What a device does in one launch where PyTorch takes dozens, as `llm.kernels.drawing` has it."""
+
+    def forbid(self, values: torch.Tensor, places: torch.Tensor, bits: torch.Tensor, /) -> None:
+        """Leaves of those rows what `token_bits` allow, in place."""
+        ...
+
+    def draw(
+        self, values: torch.Tensor, keys: torch.Tensor, temperatures: torch.Tensor, floors: torch.Tensor | None, /
+    ) -> torch.Tensor:
+        """For each row the token with the largest sum of noise and scaled logit that is not below the floor."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Rows of one kind: their logits `[rows, vocab]`, their parameters `[rows, 1]` each."""
@@ -55,16 +74,35 @@ class _Rows:
     temperature: torch.Tensor
     top_p: torch.Tensor
     log_min_p: torch.Tensor
+    has_min_p: bool
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any token is left out."""
+        return self.has_min_p or self.kind > _Kind.UNLIMITED
 
 
 class TorchSampler:
     """Works on rows of logits; knows nothing of the batch around them, so that a seed decides alone."""
 
-    def __init__(self, spec: DecoderSpec, device: torch.device) -> None:
+    def __init__(self, spec: DecoderSpec, device: torch.device, kernels: RowKernels | None = None) -> None:
         self._vocab_size = spec.vocab_size
         self._device = device
+        self._kernels = kernels
         self._steps = token_steps(spec.vocab_size, device)
         self._places_of_bits = torch.tensor([1 << place for place in range(8)], dtype=torch.uint8, device=device)
+        self._pinned_bits = PinnedRows(-(-spec.vocab_size // 8), device)
+
+    def prepare(self) -> None:
+        """Compiles the kernels, if there are any, before a request waits for them."""
+        if self._kernels is None:
+            return
+        values = torch.zeros((1, self._vocab_size), device=self._device)
+        table = self.send(np.ones((1, _COLUMNS), np.int64))
+        numbers = table.view(torch.float64)
+        for floor in (None, numbers[:, 4:5]):
+            self._kernels.draw(values, table[:, 2:3], numbers[:, 4:5], floor)
+        self._bound(values, [0], [every_token(self._vocab_size)])
 
     def choose(
         self, logits: torch.Tensor, rows: Items[int], sequences: Items[Sequence], positions: Items[int]
@@ -80,19 +118,19 @@ class TorchSampler:
         edits = self._edits([sequences[index] for index in order])
         largest = values.argmax(-1) if edits.forbids else None
         self._edit(values, edits)
-        keys = row_keys(table[:, 2:3], table[:, 3:4])
         tokens = []
-        for kind, first, last in _runs([kinds[index] for index in order], self._rows_at_once()):
-            largest_k = max(sequences[index].params.top_k for index in order[first:last])
+        for kind, first, last in self._runs([kinds[index] for index in order]):
+            params = [sequences[index].params for index in order[first:last]]
             part = _Rows(
                 kind,
                 values[first:last],
-                keys[first:last],
-                table[first:last, 4:5],
-                min(largest_k, self._vocab_size),
+                table[first:last, 2:3],
+                table[first:last, 3:4],
+                min(max(one.top_k for one in params), self._vocab_size),
+                numbers[first:last, 4:5],
                 numbers[first:last, 5:6],
                 numbers[first:last, 6:7],
-                numbers[first:last, 7:8],
+                any(one.min_p for one in params),
             )
             tokens.append(part.logits.argmax(-1) if kind <= _Kind.GREEDY else self._draw(part))
         chosen = torch.cat(tokens)
@@ -113,6 +151,18 @@ class TorchSampler:
 
     def _rows_at_once(self) -> int:
         return max(1, _AT_ONCE // self._vocab_size)
+
+    def _runs(self, kinds: Items[_Kind]) -> list[tuple[_Kind, int, int]]:
+        """Neighbours of one kind, at most so many at once as there is memory for."""
+        at_once = self._rows_at_once()
+        runs: list[tuple[_Kind, int, int]] = []
+        for place, kind in enumerate(kinds):
+            needs_memory = self._kernels is None or kind > _Kind.UNLIMITED
+            if runs and runs[-1][0] is kind and (not needs_memory or place - runs[-1][1] < at_once):
+                runs[-1] = (kind, runs[-1][1], place + 1)
+            else:
+                runs.append((kind, place, place + 1))
+        return runs
 
     def _edits(self, sequences: Items[Sequence]) -> Edits:
         """What is to be changed; a sequence for which that cannot be told is given its error."""
@@ -140,8 +190,8 @@ class TorchSampler:
             flat.index_add_(0, *self._sent(edits.increase))
         if edits.forbidden.places:
             flat.index_fill_(0, self._sent(edits.forbidden)[0], -math.inf)
-        at_once = self._rows_at_once()
-        for first in range(0, len(edits.bounded_rows), at_once):
+        at_once = self._rows_at_once() if self._kernels is None else len(edits.bounded_rows)
+        for first in range(0, len(edits.bounded_rows), max(1, at_once)):
             self._bound(values, edits.bounded_rows[first : first + at_once], edits.allowed[first : first + at_once])
 
     def _bound(self, values: torch.Tensor, rows: list[int], allowed: list[TokenBits]) -> None:
@@ -150,7 +200,10 @@ class TorchSampler:
             for row, one in zip(rows, allowed, strict=True):
                 values[row].masked_fill_(torch.from_numpy(~as_mask(one, self._vocab_size)), -math.inf)
             return
-        bits, places = self.send(np.stack(allowed)), self.send(np.array(rows, np.int64))
+        bits, places = self._pinned_bits.send(allowed), self.send(np.array(rows, np.int64))
+        if self._kernels is not None:
+            self._kernels.forbid(values, places, bits)
+            return
         values.index_copy_(0, places, values.index_select(0, places).masked_fill_(self._left_out(bits), -math.inf))
 
     def _left_out(self, bits: torch.Tensor) -> torch.Tensor:
@@ -162,6 +215,8 @@ class TorchSampler:
 
     def _draw(self, rows: _Rows) -> torch.Tensor:
         """The token with the largest sum of logit and noise, among those that the limits leave."""
+        if self._kernels is not None and not rows.is_limited:
+            return self._kernels.draw(rows.logits, rows.keys, rows.temperature, None)
         scaled = rows.logits.to(torch.float64) / rows.temperature
         largest = scaled.amax(-1, keepdim=True)
         floor = largest + rows.log_min_p
@@ -169,6 +224,8 @@ class TorchSampler:
             floor = torch.maximum(floor, _top_k_floor(rows, scaled, largest))
         elif rows.kind is _Kind.TOP_P:
             floor = torch.maximum(floor, self._top_p_floor(rows, scaled, largest))
+        if self._kernels is not None:
+            return self._kernels.draw(rows.logits, rows.keys, rows.temperature, floor)
         is_kept = scaled >= floor
         if self._device.type != "cpu":
             return torch.where(is_kept, scaled + gumbel(rows.keys + self._steps), -math.inf).argmax(-1)
@@ -256,31 +313,19 @@ def _kind_of(sequence: Sequence, vocab_size: int) -> _Kind:
 def _table(
     order: Items[int], rows: Items[int], sequences: Items[Sequence], positions: Items[int], vocab_size: int
 ) -> npt.NDArray[np.int64]:
-    """By row in their new order: the row of logits, where its result belongs, then the parameters of the draw."""
-    table = np.empty((len(order), 8), np.int64)
+    """By row in their new order: the row of logits, where its result belongs, the key of its noise, then the limits."""
+    params = [sequences[index].params for index in order]
+    table = np.empty((len(order), _COLUMNS), np.int64)
+    table[:, 0] = [rows[index] for index in order]
+    table[order, 1] = range(len(order))
+    keys = row_keys([sequences[index].seed for index in order], [positions[index] for index in order])
+    table[:, 2] = keys.view(np.int64)
+    table[:, 3] = [min(one.top_k, vocab_size) for one in params]
     numbers = table.view(np.float64)
-    for place, index in enumerate(order):
-        params = sequences[index].params
-        table[place, 0] = rows[index]
-        table[index, 1] = place
-        table[place, 2:5] = signed(sequences[index].seed), positions[index], min(params.top_k, vocab_size)
-        numbers[place, 5:] = (
-            1.0 if params.is_greedy else params.temperature,
-            top_p_of(sequences[index]),
-            math.log(params.min_p) if params.min_p else -math.inf,
-        )
+    numbers[:, 4] = [1.0 if one.is_greedy else one.temperature for one in params]
+    numbers[:, 5] = [top_p_of(sequences[index]) for index in order]
+    numbers[:, 6] = [math.log(one.min_p) if one.min_p else -math.inf for one in params]
     return table
-
-
-def _runs(kinds: Items[_Kind], longest: int) -> list[tuple[_Kind, int, int]]:
-    """Neighbours of one kind, at most so many at once."""
-    runs: list[tuple[_Kind, int, int]] = []
-    for place, kind in enumerate(kinds):
-        if runs and runs[-1][0] is kind and place - runs[-1][1] < longest:
-            runs[-1] = (kind, runs[-1][1], place + 1)
-        else:
-            runs.append((kind, place, place + 1))
-    return runs
 
 
 def _top_k_floor(rows: _Rows, scaled: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -26,15 +27,49 @@ CONFIGS: dict[str, Any] = {
 }
 
 
+class EvenTokens:
+    """A grammar of even numbers, and its state."""
+
+    cost_s = 0.0
+    is_finished = False
+    error = ""
+
+    def start(self) -> EvenTokens:
+        return self
+
+    def allowed(self, vocab_size: int) -> Any:
+        return np.packbits(np.arange(vocab_size) % 2 == 0, bitorder="little")
+
+    def advance(self, token: int) -> None:
+        assert token % 2 == 0
+
+
+WISHES: tuple[dict[str, Any], ...] = (
+    {},
+    {"temperature": 0.7},
+    {"temperature": 1.0, "top_k": 20, "top_p": 0.8},
+    {"temperature": 1.0, "top_p": 0.9},
+    {"temperature": 1.0, "min_p": 0.1, "logprobs": 2},
+    {"grammar": EvenTokens()},
+    {"temperature": 1.0, "grammar": EvenTokens(), "repetition_penalty": 1.1},
+)
+
+
 def test_what_almost_every_request_needs_comes_first_and_large_steps_soon() -> None:
     made: list[Any] = []
-    prepare = Preparations(lambda *sizes: made.append(("batch", *sizes)), made.append, lambda one: made.append([one]))
+    prepare = Preparations(
+        lambda *sizes: made.append(("batch", *sizes)),
+        made.append,
+        lambda one: made.append([one]),
+        lambda: made.append("draws"),
+    )
     kinds = prepare.warm_ups([1, 2, 4], 4096, 8, verifies=False)
     assert [kind.is_first for kind in kinds] == [True, True] + [False] * (len(kinds) - 2)
     for kind in kinds:
         kind.run()
     assert made[:2] == [("batch", 1, 256), PromptSizes(PROMPT_BUCKETS[0])]
-    assert made[2:5] == [[PromptSizes(PROMPT_BUCKETS[-1] + 1, samples=count)] for count in (16, 32, 64)]
+    assert made[2] == "draws"
+    assert made[3:6] == [[PromptSizes(PROMPT_BUCKETS[-1] + 1, samples=count)] for count in (16, 32, 64)]
     assert len({kind.name for kind in kinds}) == len(kinds) == len({str(one) for one in made})
     assert {one[1:] for one in made if one[0] == "batch"} == {
         (n, reach) for n in (1, 2, 4) for reach in (256, 1024, 4096)
@@ -45,7 +80,7 @@ def test_what_almost_every_request_needs_comes_first_and_large_steps_soon() -> N
 @pytest.mark.parametrize(("longest", "splits", "reaches"), [(200, 1, {256}), (1024, 1, {256, 1024})])
 def test_a_model_of_short_texts_has_fewer_kinds(longest: int, splits: int, reaches: set[int]) -> None:
     made: list[Any] = []
-    prepare = Preparations(lambda *sizes: made.append(sizes), lambda one: None, lambda one: None)
+    prepare = Preparations(lambda *sizes: made.append(sizes), lambda one: None, lambda one: None, lambda: None)
     kinds = prepare.warm_ups([1, 2], longest, splits, verifies=False)
     for kind in kinds:
         kind.run()
@@ -92,7 +127,7 @@ def ask(engine: EngineCore, prompts: list[list[int]], draw: random.Random) -> No
             ended.release()
 
     for tokens in prompts:
-        params = SamplingParams(max_tokens=draw.choice([1, 4, 20, 40]), ignores_eos=True)
+        params = SamplingParams(max_tokens=draw.choice([1, 4, 20, 40]), ignores_eos=True, **draw.choice(WISHES))
         engine.submit(tokens, params, listen)
     for _ in prompts:
         assert ended.acquire(timeout=60)

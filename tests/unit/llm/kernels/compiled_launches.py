@@ -130,11 +130,21 @@ def attention(cache: torch.dtype) -> Iterator[Launch]:
             )
 
 
+def draws() -> Iterator[Launch]:
+    from trireme.llm.kernels import drawing
+
+    values, numbers = empty(4, 32000, dtype=torch.float32), empty(4, 7, dtype=torch.float64)
+    keys, bits = torch.zeros(4, 7, dtype=torch.int64), torch.zeros(4, 4000, dtype=torch.uint8)
+    yield "a bound of grammars", lambda: drawing.forbid(values, keys[:, 0].contiguous(), bits)
+    for floors in (None, numbers[:, 5:6]):
+        yield f"draw, {floors is not None}", lambda f=floors: drawing.draw(values, keys[:, 2:3], numbers[:, 4:5], f)
+
+
 def main() -> None:
     major, _, minor = sys.argv[1].partition(".")
     capability = int(major), int(minor)
     compiled = stand_for(capability)
-    launches = [*products(), *packed_products(), *attention(torch.bfloat16)]
+    launches = [*products(), *packed_products(), *attention(torch.bfloat16), *draws()]
     if capability >= (8, 9):
         launches += attention(torch.float8_e4m3fn)
     found = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,8 +33,13 @@ class EvenTokens:
         return np.packbits(np.arange(vocab_size) % 2 == 0, bitorder="little")
 
 
-def sampler(vocab: int) -> TorchSampler:
-    return TorchSampler(DecoderSpec("LlamaForCausalLM", vocab, 8, 1, 1, 1, 8, 8, 64), DEVICE)
+@pytest.fixture(
+    params=[False, True] if DEVICE.type == "cuda" else [False], ids=lambda has: "kernels" if has else "torch"
+)
+def sampler(request: pytest.FixtureRequest) -> Callable[[int], TorchSampler]:
+    """Makes one for a vocabulary of some size; with our kernels too where there is a GPU."""
+    kernels = importlib.import_module("trireme.llm.kernels.drawing") if request.param else None
+    return lambda vocab: TorchSampler(DecoderSpec("LlamaForCausalLM", vocab, 8, 1, 1, 1, 8, 8, 64), DEVICE, kernels)
 
 
 def random_params(chance: random.Random, vocab: int) -> SamplingParams:
@@ -77,7 +84,7 @@ def random_sequence(chance: random.Random, vocab: int, params: SamplingParams | 
 
 @pytest.mark.parametrize("vocab", [23, 1000])
 @pytest.mark.parametrize("seed", range(6))
-def test_all_options_mixed_in_one_batch(seed: int, vocab: int) -> None:
+def test_all_options_mixed_in_one_batch(sampler: Callable[[int], TorchSampler], seed: int, vocab: int) -> None:
     chance = random.Random(seed)
     count = 60
     logits = np.random.default_rng(seed).normal(0, 3, (2 * count, vocab)).astype(np.float32)
@@ -99,7 +106,7 @@ def test_all_options_mixed_in_one_batch(seed: int, vocab: int) -> None:
 
 
 @pytest.mark.parametrize("limits", [{}, {"top_p": 0.97}, {"top_k": 40, "top_p": 0.8}, {"min_p": 0.05}])
-def test_many_draws_from_a_flat_row(limits: dict[str, Any]) -> None:
+def test_many_draws_from_a_flat_row(sampler: Callable[[int], TorchSampler], limits: dict[str, Any]) -> None:
     """So many tokens stay that the first of them do not decide top-p."""
     vocab, draws = 2000, 200
     chance = random.Random(1)
@@ -114,7 +121,7 @@ def test_many_draws_from_a_flat_row(limits: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "limits", [{"top_k": 2}, {"top_p": 0.3}, {"top_k": 5, "top_p": 0.5}, {"top_k": 3, "min_p": 0.9}]
 )
-def test_equal_logits_stay_or_go_together(limits: dict[str, Any]) -> None:
+def test_equal_logits_stay_or_go_together(sampler: Callable[[int], TorchSampler], limits: dict[str, Any]) -> None:
     logits = np.round(np.random.default_rng(2).normal(0, 1, (80, 30))).astype(np.float32)
     chance = random.Random(2)
     sequences = [random_sequence(chance, 30, SamplingParams(temperature=1.0, **limits)) for _ in logits]
@@ -123,7 +130,7 @@ def test_equal_logits_stay_or_go_together(limits: dict[str, Any]) -> None:
     assert tokens.tolist() == wanted.tokens
 
 
-def test_a_seed_gives_its_tokens_whatever_shares_the_batch() -> None:
+def test_a_seed_gives_its_tokens_whatever_shares_the_batch(sampler: Callable[[int], TorchSampler]) -> None:
     vocab, count = 300, 40
     chance = random.Random(3)
     logits = torch.randn(count, vocab, generator=torch.Generator().manual_seed(3)).to(DEVICE)
@@ -139,16 +146,14 @@ def test_a_seed_gives_its_tokens_whatever_shares_the_batch() -> None:
 
 def test_noise_has_the_bits_of_its_definition() -> None:
     seeds, positions = [0, 5, 2**63 - 1], [0, 77, 4096]
-    keys = torch_noise.row_keys(torch.tensor(seeds), torch.tensor(positions))
-    wanted = noise.row_keys(seeds, positions)
-    assert keys.numpy().view(np.uint64).tolist() == wanted.tolist()
+    keys = noise.row_keys(seeds, positions)
     steps = torch_noise.token_steps(1000, CPU)
-    for key, expected in zip(keys, wanted, strict=True):
-        found = torch_noise.gumbel(key + steps).numpy()
-        assert np.allclose(found, noise.gumbel(int(expected), np.arange(1000)), rtol=1e-14, atol=1e-14)
+    for key, signed in zip(keys, torch.from_numpy(keys.view(np.int64)), strict=True):
+        found = torch_noise.gumbel(signed + steps).numpy()
+        assert np.allclose(found, noise.gumbel(int(key), np.arange(1000)), rtol=1e-14, atol=1e-14)
 
 
-def test_logits_of_half_precision_are_computed_with_in_full() -> None:
+def test_logits_of_half_precision_are_computed_with_in_full(sampler: Callable[[int], TorchSampler]) -> None:
     logits = torch.randn(20, 500, generator=torch.Generator().manual_seed(4)).to(torch.bfloat16)
     chance = random.Random(4)
     sequences = [random_sequence(chance, 500) for _ in range(20)]
@@ -159,7 +164,7 @@ def test_logits_of_half_precision_are_computed_with_in_full() -> None:
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 @pytest.mark.parametrize("limits", [{}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.8}, {"min_p": 0.05, "logprobs": 3}])
-def test_nothing_waits_for_the_device(limits: dict[str, Any]) -> None:
+def test_nothing_waits_for_the_device(sampler: Callable[[int], TorchSampler], limits: dict[str, Any]) -> None:
     chance = random.Random(5)
     logits = torch.randn(30, 1000, device=DEVICE)
     sequences = [random_sequence(chance, 1000, SamplingParams(temperature=0.8, **limits)) for _ in range(30)]
@@ -173,7 +178,9 @@ def test_nothing_waits_for_the_device(limits: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vocab", [1, 8, 23, 1000])
-def test_sets_of_tokens_are_taken_apart_on_a_device_as_on_the_host(vocab: int) -> None:
+def test_sets_of_tokens_are_taken_apart_on_a_device_as_on_the_host(
+    sampler: Callable[[int], TorchSampler], vocab: int
+) -> None:
     chance = np.random.default_rng(vocab)
     sets = [np.packbits(chance.random(vocab) < 0.3, bitorder="little") for _ in range(5)]
     found = sampler(vocab)._left_out(torch.from_numpy(np.stack(sets)).to(DEVICE)).cpu().numpy()

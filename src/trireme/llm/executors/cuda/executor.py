@@ -35,7 +35,7 @@ from trireme.llm.executors.cuda.weights import DecoderWeights
 from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
 from trireme.llm.executors.torch.memory import cache_bytes
-from trireme.llm.kernels import elementwise
+from trireme.llm.kernels import drawing, elementwise
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions, SpeculationMode
 from trireme.llm.sampling.rows import SampledRow, all_sampled_rows, fail_without_tokens
@@ -87,7 +87,7 @@ class CudaExecutor:
         self._stream = torch.cuda.Stream(device)
         self._spare_slot = slots
         self._last_tokens = torch.zeros(slots + 1, dtype=torch.int32, device=device)
-        self._sampler = TorchSampler(spec, device)
+        self._sampler = TorchSampler(spec, device, drawing)
         self._known = KnownBlocks(slots + 1, options.block_size, cache.tables.shape[1])
         self._buckets = [size for size in BUCKETS if size < slots] + [slots]
         self._decodes: dict[tuple[int, int], RecordedStep] = {}
@@ -109,6 +109,7 @@ class CudaExecutor:
             self._on_stream(self._recorded_decode),
             self._on_stream(self._recorded_prompt),
             self._on_stream(self._compile),
+            self._on_stream(self._compile_draws),
         )
         splits = self._decoder.chunk_splits_for(1, self.spec.max_positions)
         return prepare.warm_ups(self._buckets, self.spec.max_positions, splits, self._verifies)
@@ -233,6 +234,11 @@ class CudaExecutor:
         inputs = torch.from_numpy(prompt_inputs((), sizes, self._spare_slot)).to(self._device)
         with self._preparing():
             self._prompt_step(inputs, sizes, singles=0 if self._decoder.is_batch_invariant else 1)
+        self._stream.synchronize()
+
+    def _compile_draws(self) -> None:
+        with self._preparing():
+            self._sampler.prepare()
         self._stream.synchronize()
 
     def _prompt_step(

@@ -30,6 +30,8 @@ class Preparations:
     """Records a step with prompts."""
     large: Callable[[PromptSizes], object]
     """Compiles what a step needs that is too large to be recorded."""
+    draws: Callable[[], object]
+    """Compiles what draws tokens where the largest logit does not decide."""
 
     def warm_ups(self, buckets: Sequence[int], longest: int, splits: int, verifies: bool) -> list[WarmUp]:
         """Batches and prompts from small to large, then batches and prompts of longer sequences.
@@ -45,7 +47,7 @@ class Preparations:
         )
         found = [kind for pair in zip_longest(short, prompts) for kind in pair if kind is not None]
         found[:2] = [replace(kind, is_first=True) for kind in found[:2]]
-        found[2:2] = [
+        found[2:2] = [WarmUp("draws", self.draws)] + [
             WarmUp(f"large steps that bring up to {sizes.samples} tokens", partial(self.large, sizes))
             for sizes in UNRECORDED
         ]

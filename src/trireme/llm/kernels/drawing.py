@@ -1,0 +1,94 @@
+"""Tokens drawn from rows of logits in one pass over them. The sampler would need dozens of launches, each of which
+takes longer to begin than to compute."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from trireme.llm.sampling.noise import FIRST_FACTOR, SECOND_FACTOR, STEP
+
+_TILE = 2048
+_STEP = tl.constexpr(STEP)
+_FIRST_FACTOR = tl.constexpr(FIRST_FACTOR)
+_SECOND_FACTOR = tl.constexpr(SECOND_FACTOR)
+_SMALLEST_PART = tl.constexpr(2.0**-52)
+
+
+@triton.jit
+def _forbid_kernel(values, places, bits, N, bytes_each, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    place = tl.load(places + tl.program_id(0))
+    n = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    inside = n < N
+    byte = tl.load(bits + tl.program_id(0).to(tl.int64) * bytes_each + n // 8, mask=inside, other=255).to(tl.int32)
+    left_out = ((byte >> (n % 8)) & 1) == 0
+    tl.store(values + place * N + n, float("-inf"), mask=inside & left_out)
+
+
+def forbid(values: torch.Tensor, places: torch.Tensor, bits: torch.Tensor) -> None:
+    """Leaves of those rows what the `token_bits` allow, in place: `[rows, bytes]`, a row for each place."""
+    size = values.shape[1]
+    _forbid_kernel[(len(places), triton.cdiv(size, _TILE))](
+        values, places, bits, size, bits.shape[1], TILE=_TILE, num_warps=4
+    )
+
+
+@triton.jit
+def _noise(key, token):  # type: ignore[no-untyped-def]
+    """As `sampling.noise` defines it."""
+    bits = key + (token.to(tl.uint64) + 1) * _STEP
+    bits = (bits ^ (bits >> 30)) * _FIRST_FACTOR
+    bits = (bits ^ (bits >> 27)) * _SECOND_FACTOR
+    bits = bits ^ (bits >> 31)
+    return -tl.log(-tl.log(((bits >> 12).to(tl.float64) + 0.5) * _SMALLEST_PART))
+
+
+@triton.jit(do_not_specialize_on_alignment=["values", "keys", "temperatures", "floors"])  # which are parts of tables
+def _draw_kernel(  # type: ignore[no-untyped-def]
+    values, keys, temperatures, floors, best, best_tokens, N, tiles, stride_keys, stride_temperatures,
+    HAS_FLOORS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    tile = tl.program_id(1)
+    n = tile * TILE + tl.arange(0, TILE)
+    inside = n < N
+    logits = tl.load(values + row * N + n, mask=inside, other=float("-inf"))
+    scaled = logits.to(tl.float64) / tl.load(temperatures + row * stride_temperatures)
+    key = tl.load(keys + row * stride_keys).to(tl.uint64, bitcast=True)
+    sums = tl.where(inside, scaled + _noise(key, n), float("-inf"))
+    if HAS_FLOORS:
+        sums = tl.where(scaled >= tl.load(floors + row), sums, float("-inf"))
+    largest, where = tl.max(sums, 0, return_indices=True)
+    tl.store(best + row * tiles + tile, largest)
+    tl.store(best_tokens + row * tiles + tile, tile * TILE + where)
+
+
+@triton.jit
+def _join_kernel(best, best_tokens, tokens, N, tiles, TILES: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    tile = tl.arange(0, TILES)
+    value = tl.load(best + row * tiles + tile, mask=tile < tiles, other=float("-inf"))
+    where = tl.argmax(value, 0)
+    token = tl.load(best_tokens + row * tiles + where)
+    tl.store(tokens + row, tl.minimum(token, N - 1).to(tl.int64))  # where nothing is a number
+
+
+def draw(
+    values: torch.Tensor, keys: torch.Tensor, temperatures: torch.Tensor, floors: torch.Tensor | None
+) -> torch.Tensor:
+    """For each row of `values` the token with the largest sum of noise and logit by temperature, among those that are
+    not below its floor. Keys, temperatures and floors are `[rows, 1]`; the first two may lie apart."""
+    rows, size = values.shape
+    tiles = triton.cdiv(size, _TILE)
+    best = torch.empty((rows, tiles), dtype=torch.float64, device=values.device)
+    best_tokens = torch.empty((rows, tiles), dtype=torch.int32, device=values.device)
+    tokens = torch.empty(rows, dtype=torch.int64, device=values.device)
+    _draw_kernel[(rows, tiles)](
+        values, keys, temperatures, best if floors is None else floors.contiguous(), best, best_tokens, size, tiles,
+        keys.stride(0), temperatures.stride(0), HAS_FLOORS=floors is not None, TILE=_TILE, num_warps=4,
+    )  # fmt: skip
+    _join_kernel[(rows,)](
+        best, best_tokens, tokens, size, tiles, TILES=max(2, triton.next_power_of_2(tiles)), num_warps=1
+    )
+    return tokens
