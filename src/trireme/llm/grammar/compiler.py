@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import threading
 import time
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
+from trireme.llm.grammar.reasons import short_reason
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
 from trireme.llm.grammar.trial_main import compiled
@@ -38,11 +38,6 @@ _CHEAP_S: Final = 0.005
 _CHEAP_BYTES: Final = 1 << 20
 """What takes less to compile may be compiled some times more, where many answers follow it: all that are kept stay
 within their bytes."""
-_MAX_REASON: Final = 400
-_LINE_OF_SOURCE: Final = re.compile(r"(> *)?\d+ \| ")
-"""Of the grammar, which is ours where the client has written a schema or a pattern."""
-_THEIR_ADVICE: Final = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
-_OUR_ADVICE: Final = "Write anyOf, or alternatives of different types or with different constants in a property"
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -122,7 +117,7 @@ class GrammarCompiler:
         try:
             lark = import_module("llguidance.gbnf_to_lark").any_to_lark(text)
         except Exception as error:  # the library's own, or what its recursion comes to
-            raise SamplingError(f"'{option}' cannot be compiled: {_short(str(error))}") from None
+            raise SamplingError(f"'{option}' cannot be compiled: {short_reason(str(error))}") from None
         return self._compiled(lark_source(lark), option)
 
     def choice(self, choices: Sequence[str], option: str = "guided_choice") -> CompiledGrammar:
@@ -215,7 +210,7 @@ class GrammarCompiler:
             matcher, reason = None, str(error)
             until = self._clock() + _COSTLY_S if error.has_ended_trial else until
         if reason:
-            told = f"'{option}' cannot be compiled: {_short(reason)}"
+            told = f"'{option}' cannot be compiled: {short_reason(reason)}"
             self._refuse(key, told, until)
             raise SamplingError(told)
         is_cheap = taken_s < _CHEAP_S and size_bytes < _CHEAP_BYTES
@@ -295,15 +290,3 @@ def _check_encodable(value: object, option: str) -> None:
         json.dumps(value, ensure_ascii=False, default=dict).encode()
     except UnicodeEncodeError:
         raise SamplingError(f"'{option}' is not UTF-8") from None
-
-
-def _short(reason: str) -> str:
-    """The library's reason without its pictures of the grammar and its state."""
-    lines: list[str] = []
-    for line in reason.splitlines():
-        if lines and line.strip() and not line.strip(" ^"):  # which points at something in the line above
-            lines.pop()
-        elif line.strip() and "<non-verbose/>" not in line:
-            lines.append(line.strip())
-    text = " ".join(line for line in lines if not _LINE_OF_SOURCE.match(line)).replace(_THEIR_ADVICE, _OUR_ADVICE)
-    return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."

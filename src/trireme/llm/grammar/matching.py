@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from trireme.llm.grammar.reasons import short_reason
 from trireme.llm.grammar.token_bits import TokenBits, every_token, fitted, with_token, without
 from trireme.llm.sampling_params import Grammar, GrammarState
 
@@ -214,7 +215,7 @@ class MatcherState:
     @property
     def error(self) -> str:
         if self.matcher.is_error():
-            return f"'{self.grammar.option}' cannot be followed: {str(self.matcher.get_error()).splitlines()[0]}"
+            return f"'{self.grammar.option}' cannot be followed: {short_reason(str(self.matcher.get_error()))}"
         return "" if self.is_finished else self.grammar.refusal
 
 

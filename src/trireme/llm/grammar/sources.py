@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 """On one line, with at most a space behind commas and colons: a model that may write any spaces that JSON allows may
 write them until its tokens are used up."""
+
+JSON_RULE: Final = "%json "
+"""Stands before a schema that is a part of a grammar."""
 
 Schema = Mapping[str, Any] | bool
 
@@ -30,7 +33,7 @@ def choice_source(choices: Sequence[str]) -> str:
 
 def json_rule(schema: Schema) -> str:
     """A schema as a part of a grammar in Lark's notation."""
-    return f"%json {json.dumps(_plain(schema))}"
+    return f"{JSON_RULE}{json.dumps(_plain(schema))}"
 
 
 def literal(text: str) -> str:

@@ -29,6 +29,7 @@ _STACK_PARTS = 2
 _MAX_LEXER_STATES = 50_000
 """A state takes up to 2 kB, and a grammar may make new ones at every token."""
 _MAX_REASON = 4096
+_MAX_BEGINNINGS = 16
 _DEATH_SIGNAL_OPTION = 1
 """PR_SET_PDEATHSIG."""
 _SIZE, _RESIDENT, _SHARED = 0, 1, 2
@@ -55,6 +56,21 @@ def compiled(library: Any, vocabulary: Any, source: str) -> Compiled:
     if "NoExtension" in f"{matcher.stop_reason()} {reason}":
         reason = "no text follows it, as a rule that only names itself"
     return Compiled(matcher, reason)
+
+
+def fault_at_beginning(vocabulary: Any, matcher: Any) -> str:
+    """Why a grammar that can be compiled has more possibilities than can be followed as soon as its first byte is
+    written, of those that come to it. "": it has not, as far as some bytes show."""
+    bits, tried = matcher.compute_bitmask(), 0
+    for byte in range(256):
+        for token in vocabulary.tokenize_bytes(bytes((byte,)))[:1]:
+            if tried < _MAX_BEGINNINGS and bits[token >> 3] >> (token & 7) & 1:
+                tried += 1
+                copied = matcher.deep_copy()
+                copied.consume_token(token)
+                if "items; max is" in copied.get_error():
+                    return str(copied.get_error())
+    return ""
 
 
 class Vocabulary:
@@ -115,7 +131,7 @@ class _Trials:
         return [key.data for key in self._selector.get_map().values() if key.data is not None]
 
     def _take(self, line: bytes) -> None:
-        """`number seconds niceness source` begins a trial, `number` ends it."""
+        """`number seconds niceness sources` begins a trial, `number` ends it."""
         number, _, job = line.partition(b" ")
         if job:
             self._begin(number, job)
@@ -164,20 +180,23 @@ class _Trials:
             return
         for pipe in (sys.stdin, sys.stdout):
             os.close(pipe.fileno())
-        seconds, niceness, source = job.split(b" ", 2)
+        seconds, niceness, sources = job.split(b" ", 2)
         signal.setitimer(signal.ITIMER_PROF, float(seconds))  # whose signal ends it
         os.nice(int(niceness))
-        worker = threading.Thread(target=self._answer, args=(json.loads(source), answer))
+        worker = threading.Thread(target=self._answer, args=(json.loads(sources), answer))
         worker.start()
         worker.join()
 
-    def _answer(self, source: str, pipe: int) -> None:
+    def _answer(self, sources: list[str], pipe: int) -> None:
+        """Of the grammar itself, which comes first, and of wide objects in it."""
         code = 1
         try:
             _limit_memory()
             before = _own_bytes()
-            reason = _reason(self._library, self._vocabulary, source)
-            told = {"reason": reason[:_MAX_REASON], "bytes": max(0, _own_bytes() - before)}
+            reason = _reason(self._library, self._vocabulary, sources[0])
+            taken_bytes = max(0, _own_bytes() - before)
+            reason = reason or _reason_of_objects(self._library, self._vocabulary, sources[1:])
+            told = {"reason": reason[:_MAX_REASON], "bytes": taken_bytes}
             os.write(pipe, json.dumps(told).encode())
             code = 0
         except Exception as error:
@@ -238,11 +257,18 @@ def main() -> None:
 
 def _reason(library: Any, vocabulary: Any, source: str) -> str:
     try:
-        return compiled(library, vocabulary, source).reason
+        matcher, reason = compiled(library, vocabulary, source)
+        return reason or fault_at_beginning(vocabulary, matcher)
     except (MemoryError, OSError):
         raise
     except BaseException as error:  # a panic of the library is no Exception
         return str(error) or type(error).__name__
+
+
+def _reason_of_objects(library: Any, vocabulary: Any, sources: list[str]) -> str:
+    """Why one of them cannot be begun; what else is wrong with them is for the grammar itself to say."""
+    found = (compiled(library, vocabulary, source) for source in sources)
+    return next(filter(None, (fault_at_beginning(vocabulary, one.matcher) for one in found if not one.reason)), "")
 
 
 def _is_want_of_memory(error: Exception) -> bool:

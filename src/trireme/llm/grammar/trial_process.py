@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from trireme.llm.grammar import trial_main
 from trireme.llm.grammar.trial_line import NoTrialError
+from trireme.llm.grammar.wide_objects import wide_objects
 from trireme.llm.unbegun import IsWanted, NotWantedError
 from trireme.machine.helper_process import HelperProcess
 
@@ -91,7 +92,7 @@ class TrialProcess:
         with self._news:
             self._under_way[number] = None
         try:
-            self._send(f"{number} {seconds:g} {niceness} {json.dumps(source)}\n")
+            self._send(f"{number} {seconds:g} {niceness} {json.dumps([source, *wide_objects(source)])}\n")
             found = self._heard_of(number, limit, is_wanted)
             return self._ended(number, is_wanted) if found is None else found
         except NotWantedError:
