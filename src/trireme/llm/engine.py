@@ -343,7 +343,7 @@ class EngineCore:
             sequence.advance_grammar(token)
         if sequence.error:
             self._finish(sequence, sequence.failure, ())
-        elif token in sequence.end_ids and sequence.may_end:
+        elif sequence.ends_with(token):
             sequence.stop_token = token
             self._finish(sequence, FinishReason.STOP, tokens, logprobs)
         elif sequence.grammar is not None and sequence.grammar.is_finished:

@@ -215,10 +215,13 @@ class Sequence:
     def output_count(self) -> int:
         return len(self.tokens) - self.prompt_size
 
-    @property
-    def may_end(self) -> bool:
-        """Whether a token that ends sequences ends this one; what a grammar lets through does."""
-        return self.grammar is not None or self.output_count >= self.params.min_tokens
+    def ends_with(self, token: int) -> bool:
+        """Whether its last token ends it: one that ends sequences, unless a grammar asks for it and goes on behind."""
+        if token not in self.end_ids:
+            return False
+        if self.grammar is None:
+            return self.output_count >= self.params.min_tokens
+        return self.grammar.is_finished or token in self.params.stop_ids
 
     @property
     def is_finished(self) -> bool:

@@ -29,6 +29,8 @@ _GUIDES = ("guided_json", "guided_regex", "guided_grammar", "guided_choice", "re
 _JSON_OPTIONS = ("tools", "response_format", "guided_choice")
 _TAIL_TOKENS = 16
 """So many of the prompt's last tokens tell whether it ends in a reasoning."""
+_BY_NUMBER = b"<["
+"""Begins the numbers of tokens in a grammar."""
 MAX_TOOLS = 256
 _SHOWN = 80
 """Characters of a name."""
@@ -75,12 +77,13 @@ class AnswerForms:
         if self._format is not None:
             _check_names(tools, self._format)
         grammar = self._grammar(options, tools, choice)
+        named = self._named_in(options.get("guided_grammar"))
         if not is_chat:
-            return AnswerForm(grammar)
+            return AnswerForm(grammar, named)
         tail = self._tokenizer.decode(prompt[-_TAIL_TOKENS:], skip_special=False) if self._reasoning else ""
         if grammar is not None and self._reasoning is not None:
             grammar = self._after_reasoning(grammar, self._reasoning, tail)
-        return AnswerForm(grammar, self._shown(bool(tools)), self._parsers(tools, tail))
+        return AnswerForm(grammar, named | self._shown(bool(tools)), self._parsers(tools, tail))
 
     def _tell_of_tools(self) -> None:
         """Once: a chat with tools is answered, as if there were none."""
@@ -155,6 +158,12 @@ class AnswerForms:
             tags += [self._reasoning.opening, self._reasoning.closing]
         found = {self._token(tag) for tag in tags} - {None}
         return frozenset(token for token in found if token is not None and token in self._tokenizer.special_ids)
+
+    def _named_in(self, grammar: object) -> frozenset[int]:
+        """The special tokens that a grammar may ask for, as `<|tag|>` or by their numbers; no others can come."""
+        special = self._tokenizer.special_ids if isinstance(grammar, str) else ()
+        text = str(grammar).encode("utf-8", "replace")
+        return frozenset(one for one in special if _BY_NUMBER in text or self._tokenizer.piece_bytes(one) in text)
 
     def _token(self, tag: str) -> int | None:
         """The token that a tag is; None where it is several."""

@@ -103,3 +103,33 @@ def test_tools_that_a_model_is_not_told_of_are_told_of_once(engine: Engine, capl
     other.read({"tools": TOOLS, "tool_choice": "none"}, True, prompt)
     other.read({}, True, prompt)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        ('start: "a" <|im_start|> "b"', "a<|im_start|>b"),
+        ('start: "a" <[1]> "b"', "a<|im_start|>b"),
+        ('start: "a" <|im_end|> "b"', "a<|im_end|>b"),
+        ('start: "a" <[2]> <|im_start|>', "a<|im_end|><|im_start|>"),
+        ('start: "a" "<|im_end|>" "b"', "a<|im_end|>b"),
+        ('start: "x" <|im_end|>', "x"),
+        ('start: "x" <|im_end|>?', "x"),
+        ("start: <|im_end|>", ""),
+    ],
+)
+def test_special_tokens_that_a_grammar_asks_for_are_written(
+    answer: Callable[..., list[dict[str, list[Any]]]], grammar: str, text: str
+) -> None:
+    (found,) = answer(text="Once", guided_grammar=grammar, max_tokens=20)
+    assert found["text_output"] == [text]
+    assert found["finish_reason"] == ["stop"]
+
+
+def test_an_end_id_of_the_request_ends_an_answer_that_follows_a_grammar(
+    answer: Callable[..., list[dict[str, list[Any]]]], engine: Engine
+) -> None:
+    (end,) = engine.tokenizer.encode("b", add_special=False)
+    (found,) = answer(text="Once", guided_grammar=f'start: "a" <[{end}]> "c"', stop_token_ids=[end], max_tokens=20)
+    assert found["text_output"] == ["a"]
+    assert found["finish_reason"] == ["stop"]
