@@ -132,7 +132,7 @@ class Sequence:
     peers: list[Sequence] = field(default_factory=list)
     """The beams of one search, which share blocks, run and wait together; the first leads. Empty for all others."""
     awaits_mask: bool = False
-    """Whether it is left out of the next step, because its grammar has not said yet which tokens may come."""
+    """Whether it is left out of the next step, because its grammar takes long, and it is others' turn."""
     is_parked: bool = False
     """Whether it is a beam that has a slot, and nothing to compute: those behind the leader until that is computed."""
     history: object = None

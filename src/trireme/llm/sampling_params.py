@@ -51,6 +51,10 @@ class GrammarState(Protocol):
         """What its next mask may take of the thread's time, by the last ones; nothing where that is made."""
 
     @property
+    def advance_s(self) -> float:
+        """What its next token may take of it."""
+
+    @property
     def error(self) -> str:
         """Why the grammar cannot be followed any further; "" as long as it can."""
 

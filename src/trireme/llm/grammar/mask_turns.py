@@ -1,4 +1,4 @@
-"""Whose mask is made for the next step, where all of them would take long."""
+"""Whose grammar is asked for the next step, where all of them would take long."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from trireme.llm.grammar.matching import QUICK_S, THREADS
 from trireme.llm.request import Sequence
 
 _STEP_S: Final = 0.05
-"""What masks of slow grammars may take in each step, and those of quick ones as much: everybody waits for them."""
+"""What slow grammars may take in each step, for masks and to hear of the tokens, and quick ones as much: everybody waits
+for them."""
 
 
 class MaskTurns:
-    """Leaves sequences out of a step in which the masks of others take their time.
+    """Leaves sequences out of a step in which the grammars of others take their time.
 
-    Those of slow grammars are made before the step is planned, one after the other. Those of quick ones are made within
-    it, together, while the device computes.
+    Masks of slow grammars are made before the step is planned, one after the other. Those of quick ones are made within
+    it, together, while the device computes. What a grammar takes to hear of the token that the step brings comes behind
+    it, in this thread: as long as it has taken last, for it cannot be known before.
     """
 
     def __init__(self, vocab_size: int, clock: Callable[[], float] = time.thread_time) -> None:
@@ -28,20 +30,20 @@ class MaskTurns:
     def prepare(self, running: Iterable[Sequence]) -> None:
         """For those that have no token under way, in the order of their priorities, and who has waited longest for one
         first. At least one of them is in the next step."""
-        bound: list[tuple[int, float, int, Sequence, float]] = []
+        bound: list[tuple[int, float, int, Sequence, float, float]] = []
         for sequence in running:
             if sequence.grammar is not None and not sequence.pending:
-                cost_s = sequence.grammar.cost_s
-                sequence.awaits_mask = cost_s > 0
+                cost_s, advance_s = sequence.grammar.cost_s, sequence.grammar.advance_s
+                sequence.awaits_mask = cost_s > 0 or advance_s > 0
                 if sequence.awaits_mask:
-                    bound.append((sequence.priority, sequence.last_token, len(bound), sequence, cost_s))
+                    bound.append((sequence.priority, sequence.last_token, len(bound), sequence, cost_s, advance_s))
         left_s = quick_left_s = _STEP_S
-        for *_, sequence, cost_s in sorted(bound):
-            if cost_s <= QUICK_S:
+        for *_, sequence, cost_s, advance_s in sorted(bound):
+            if max(cost_s, advance_s) <= QUICK_S:
                 sequence.awaits_mask = quick_left_s <= 0
-                quick_left_s -= cost_s / THREADS
+                quick_left_s -= cost_s / THREADS + advance_s
             elif left_s > 0:
                 sequence.awaits_mask = False
                 began_s = self._clock()
                 sequence.make_mask(self._vocab_size)
-                left_s -= self._clock() - began_s
+                left_s -= self._clock() - began_s + advance_s

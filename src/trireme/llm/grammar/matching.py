@@ -85,6 +85,8 @@ class CompiledGrammar:
         self._count = 0
         self.cost_s = 0.0
         """The most that one of its masks takes, by the last ones."""
+        self.advance_s = 0.0
+        """The most that it takes to hear of a token."""
         self.refusal = ""
         """Why no sequence can follow it any more, once it has taken too long."""
         self._states: WeakSet[MatcherState] = WeakSet()
@@ -155,8 +157,10 @@ class CompiledGrammar:
         """A sequence has one more token."""
         began_s = self._clock()
         matcher.consume_token(token)
+        taken_s = self._clock() - began_s
         self._count += 1
-        self._take(self._clock() - began_s)
+        self.advance_s = max(taken_s, _FADING * self.advance_s)
+        self._take(taken_s)
 
     def _take(self, seconds: float, more_s: float = 0.0) -> None:
         self._taken_s += seconds
@@ -200,11 +204,20 @@ class MatcherState:
     @property
     def cost_s(self) -> float:
         has_mask = self._mask is not None or (self._is_new and self.grammar.has_first)
-        return 0.0 if has_mask or self.grammar.refusal or self.matcher.is_stopped() else self.grammar.cost_s
+        return 0.0 if has_mask or self._is_over else self.grammar.cost_s
+
+    @property
+    def advance_s(self) -> float:
+        return 0.0 if self._is_over else self.grammar.advance_s
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the library is asked nothing any more."""
+        return bool(self.grammar.refusal) or bool(self.matcher.is_stopped())
 
     def advance(self, token: int) -> None:
         self._mask, self._is_new = None, False
-        if self.grammar.refusal or self.matcher.is_stopped():
+        if self._is_over:
             return
         self.grammar.advance(self.matcher, token)
 
@@ -280,6 +293,10 @@ class ReasoningState:
     @property
     def cost_s(self) -> float:
         return 0.0 if self._is_reasoning else self._inner.cost_s
+
+    @property
+    def advance_s(self) -> float:
+        return 0.0 if self._is_reasoning else self._inner.advance_s
 
     @property
     def is_finished(self) -> bool:

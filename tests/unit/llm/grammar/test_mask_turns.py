@@ -32,8 +32,8 @@ class Slow:
     is_finished = False
     error = ""
 
-    def __init__(self, clock: SteppingClock, takes_s: float, cost_s: float = 0.02) -> None:
-        self._clock, self._takes_s, self.cost_s = clock, takes_s, cost_s
+    def __init__(self, clock: SteppingClock, takes_s: float, cost_s: float = 0.02, advance_s: float = 0.0) -> None:
+        self._clock, self._takes_s, self.cost_s, self.advance_s = clock, takes_s, cost_s, advance_s
 
     def allowed(self, vocab_size: int) -> TokenBits:
         if self._takes_s < 0:
@@ -77,6 +77,30 @@ def test_masks_of_slow_ones_that_turn_out_to_be_quick_are_counted_as_they_are() 
     clock = SteppingClock()
     running = [sequence(number, Slow(clock, 2**-10, 0.02)) for number in range(60)]
     assert left_out(*running, clock=clock) == list(range(52, 60))
+
+
+def test_what_it_takes_to_hear_of_tokens_counts_as_masks_do() -> None:
+    clock = SteppingClock()
+    slow = [sequence(number, Slow(clock, 0.0, 0.0, 0.02)) for number in range(10)]
+    quick = [sequence(100 + number, Slow(clock, 0.0, 0.0, 2**-9)) for number in range(40)]
+    assert left_out(*slow, *quick, clock=clock) == [*range(3, 10), *range(10 + 26, 50)]
+
+
+def test_tokens_that_take_long_are_waited_for_by_turns(start_random: Callable[..., Engine]) -> None:
+    """Of rules that a text fits in many ways, with each token more: to hear of one takes long, and the masks do."""
+    engine, clock = start_random(), SteppingClock()
+    token = engine.tokenizer.encode("a", add_special=False)[0]
+    compiled = CompiledGrammar(engine.grammars.regex("a+").start().matcher, "guided_regex", SpareTime(), clock)
+    running = [sequence(number, compiled.start()) for number in range(4)]
+    clock.step_s = 0.03
+    running[0].grammar.advance(token)
+    clock.step_s = 0.0
+    assert [one.grammar.advance_s for one in running] == [pytest.approx(0.03)] * 4
+    assert left_out(*running, clock=clock) == [2, 3]
+    for number in range(1, 40):
+        running[0].grammar.advance(token)
+        assert compiled.advance_s == pytest.approx(0.03 * 0.9**number)
+    assert left_out(*running, clock=clock) == []
 
 
 def test_one_that_has_its_mask_is_left_out_of_no_step(start_random: Callable[..., Engine]) -> None:
