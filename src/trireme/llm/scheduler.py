@@ -17,6 +17,7 @@ from trireme.llm.prefix_cache import find_prefix
 from trireme.llm.request import FinishReason, Sequence
 from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
 from trireme.llm.turns.giving_way import one_of_most, who_gives_way
+from trireme.llm.turns.set_aside import SetAside
 from trireme.llm.turns.waiting_line import WaitingLine
 
 
@@ -49,6 +50,7 @@ class Scheduler:
         self.pool = BlockPool(limits.block_count)
         self.stats = SchedulerStats()
         self._line = WaitingLine()
+        self._aside = SetAside(limits.max_sequences)
         self._running: list[Sequence] = []
         self._free_slots = list(range(limits.max_sequences - 1, -1, -1))
         self._moved: list[Sequence] = []
@@ -60,11 +62,11 @@ class Scheduler:
 
     @property
     def waiting_count(self) -> int:
-        return len(self._line)
+        return len(self._line) + len(self._aside)
 
     @property
     def has_work(self) -> bool:
-        return bool(self._line or self._running)
+        return bool(self._line or self._running or self._aside)
 
     @property
     def running(self) -> Items[Sequence]:
@@ -75,6 +77,7 @@ class Scheduler:
         """Those that wait and those that run."""
         yield from self._running
         yield from self._line
+        yield from self._aside
 
     def add(self, sequence: Sequence) -> None:
         """Lets a new sequence wait for its turn."""
@@ -89,7 +92,7 @@ class Scheduler:
             one.finish_reason = reason
         if sequence.slot >= 0:
             self._take_out(sequence)
-        else:
+        elif not self._aside.remove(sequence):
             self._line.remove(sequence)
 
     def schedule(self) -> StepPlan | None:
@@ -99,6 +102,7 @@ class Scheduler:
         self._moved.clear()
         if self._line and self._line.has_several:
             self._make_way()
+        self._turn_slow_ones()
         self._plan_running(opened)
         if not opened.has_preempted:
             self._plan_waiting(opened)
@@ -120,6 +124,18 @@ class Scheduler:
         if victim is not None:
             self._preempt(victim)
             self._line.is_turn_of_share = True
+
+    def _turn_slow_ones(self) -> None:
+        """Lets one that is left out of steps wait where another finds no room, or one of those go on."""
+        newcomer = self._line.first()
+        slow = None if newcomer is None else self._aside.who_goes(self._running, newcomer)
+        if newcomer is not None and slow is not None:
+            if not self._free_slots or self._room_for(newcomer) is None:
+                self._interrupt(slow)
+                self._aside.add(slow)
+        elif self._free_slots and (slow := self._aside.who_returns(self._running, is_alone=newcomer is None)):
+            self._aside.remove(slow)
+            self._line.add(slow)
 
     def _plan_running(self, opened: _OpenPlan) -> None:
         index = 0
@@ -204,18 +220,22 @@ class Scheduler:
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
+        self._interrupt(sequence)
+        self._line.add(together(sequence)[0])
+
+    def _interrupt(self, sequence: Sequence) -> None:
+        """Others need its blocks, or its slot."""
         self.stats.preemptions += 1
         for one in together(sequence):
             one.preemptions += 1
-        self._send_back(sequence)
+        self._stop(sequence)
 
-    def _send_back(self, sequence: Sequence) -> None:
-        """Lets a sequence that runs wait again, to be computed anew; beams wait together."""
+    def _stop(self, sequence: Sequence) -> None:
+        """Takes out a sequence that runs, to be computed anew; beams wait together."""
         self._take_out(sequence)
         for one in together(sequence):
             one.computed = 0
             one.remembered = 0
-        self._line.add(together(sequence)[0])
 
     def _plan_waiting(self, opened: _OpenPlan) -> None:
         held_back = []
@@ -348,7 +368,8 @@ class Scheduler:
                 one.is_long = True
                 one.keys = one.keys.salted(b"long")
             if sequence.slot >= 0:
-                self._send_back(sequence)
+                self._stop(sequence)
+                self._line.add(together(sequence)[0])
 
     def _remember(self, sequence: Sequence, computed: int) -> None:
         full = computed // self.limits.block_size

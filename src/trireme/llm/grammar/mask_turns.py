@@ -10,8 +10,7 @@ from trireme.llm.grammar.matching import QUICK_S, THREADS
 from trireme.llm.request import Sequence
 
 _STEP_S: Final = 0.05
-"""What slow grammars may take in each step, for masks and to hear of the tokens, and quick ones as much: everybody waits
-for them."""
+"""What slow grammars may take in each step, for masks and to hear of tokens, and quick ones as much."""
 
 
 class MaskTurns:

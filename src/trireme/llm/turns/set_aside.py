@@ -1,0 +1,50 @@
+"""Those whose grammars are slow, where others wait: they have half of the slots, so that a slot does not stay with one
+that is left out of most steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from trireme.llm.request import Sequence
+
+
+class SetAside:
+    """They wait here beside the line, or they would be the first in it again."""
+
+    def __init__(self, max_sequences: int) -> None:
+        self._most = max(1, max_sequences // 2)
+        """So many of those that run may be left out of steps while others wait."""
+        self._waiting: dict[int, Sequence] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        yield from self._waiting.values()
+
+    def add(self, sequence: Sequence) -> None:
+        """Lets one wait here."""
+        self._waiting[sequence.sequence_id] = sequence
+
+    def remove(self, sequence: Sequence) -> bool:
+        """Takes one out; False where it does not wait here."""
+        return self._waiting.pop(sequence.sequence_id, None) is not None
+
+    def who_goes(self, running: Iterable[Sequence], newcomer: Sequence) -> Sequence | None:
+        """Of those that run, for one that finds no room: whose turn is the last. None: nobody goes, as for one that is
+        slow itself."""
+        slow = _left_out(running)
+        if newcomer.awaits_mask or newcomer.pending or len(slow) <= self._most:
+            return None
+        found = max(slow, key=lambda one: (one.priority, one.last_token, one.sequence_id))
+        return found if found.priority >= newcomer.priority else None
+
+    def who_returns(self, running: Iterable[Sequence], is_alone: bool) -> Sequence | None:
+        """Who of them goes back into the line, where there is a slot; `is_alone`: nobody else waits for it."""
+        if not self._waiting or (not is_alone and len(_left_out(running)) >= self._most):
+            return None
+        return min(self._waiting.values(), key=lambda one: (one.priority, one.sequence_id))
+
+
+def _left_out(running: Iterable[Sequence]) -> list[Sequence]:
+    return [one for one in running if one.awaits_mask and not one.peers]
