@@ -10,25 +10,25 @@ import itertools
 import logging
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from typing import Any
 
 from trireme.llm.adapters.adapter import PlacedAdapter
+from trireme.llm.arrivals.inbox import Inbox
+from trireme.llm.arrivals.intake import Intake
 from trireme.llm.beams.group import BeamGroup
-from trireme.llm.executors.port import Executor, StepResult, failure_of
+from trireme.llm.executors.port import Executor, failure_of
 from trireme.llm.grammar.mask_turns import MaskTurns
-from trireme.llm.intake import Intake
 from trireme.llm.options import EngineOptions
+from trireme.llm.outcome import Outcome
 from trireme.llm.prefix_cache import BlockKeys
-from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput, TokenLogprobs
+from trireme.llm.request import FinishReason, Listener, Sequence
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.scheduler import Scheduler
-from trireme.llm.speculation.acceptance import verified_tokens
 from trireme.llm.speculation.speculator import make_speculator
 from trireme.llm.stats import EngineStats, StatsRecorder
-from trireme.llm.step_plan import Chunk, StepPlan
+from trireme.llm.step_plan import StepPlan
 from trireme.llm.unbegun import EngineBusyError, EngineClosedError
 from trireme.llm.warm_up import WarmUps
 
@@ -60,24 +60,18 @@ class EngineCore:
         self._recorder = StatsRecorder()
         self._clock = options.clock
         self._ids = itertools.count(1)
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._received: deque[Callable[[], None]] = deque()
-        """What the engine's thread has taken out of the inbox, and not done yet."""
-        self._wakeup = threading.Condition()
+        self._inbox = Inbox()
         self._intake = Intake(executor.spec, executor.limits, options.clock)
-        self._sequences: dict[int, Sequence] = {}
-        self._beams: dict[int, BeamGroup] = {}
-        """Of those sequences that lead a beam search."""
         self._arriving = 0
         """How many sequences are in the inbox."""
-        self._closing = ""
-        self._has_ended = False
-        """Whether nobody looks at the inbox any more."""
+        self._counting = threading.Lock()
+        """Of those, and of those that have come out of it."""
         self._step_began: float | None = None
         self._prepared = -math.inf
         """When the executor was last seen to prepare."""
         self._mask_turns = MaskTurns(executor.spec.vocab_size)
         self._speculator = make_speculator(executor, options, draft)
+        self._outcome = Outcome(executor, self._scheduler, self._speculator, self._recorder, options.clock)
         kinds = [*executor.warm_ups(), *(self._speculator.warm_ups() if self._speculator else ())]
         self._warm_ups = WarmUps(kinds, options.warm_up)
         self._is_warm = threading.Event()
@@ -106,8 +100,8 @@ class EngineCore:
         share what room there is with other requests. Raises SamplingError where the prompt can never be continued,
         EngineBusyError where too many wait, EngineClosedError after the end.
         """
-        if self._closing:
-            raise EngineClosedError(self._closing)
+        if self._inbox.closing:
+            raise EngineClosedError(self._inbox.closing)
         sequence = self._intake.sequence(
             self.new_id() if sequence_id is None else sequence_id,
             list(prompt),
@@ -133,7 +127,7 @@ class EngineCore:
 
     def cancel(self, sequence_id: int, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """Ends a sequence and frees its blocks; one that has ended is left alone."""
-        self._post(lambda: self._end_by_id(sequence_id, reason))
+        self._inbox.post(lambda: self._outcome.end_by_id(sequence_id, reason))
 
     def stats(self) -> EngineStats:
         """How the engine fares at this moment; may be called from any thread."""
@@ -147,7 +141,7 @@ class EngineCore:
     @property
     def ending(self) -> str:
         """Why steps are run no more, such as a rank that has ended; "" while they are."""
-        return failure_of(self.executor) or self._closing
+        return failure_of(self.executor) or self._inbox.closing
 
     def stalled_s(self) -> float:
         """How long the step under way has been waited for, without the time that the executor prepared for it.
@@ -161,32 +155,21 @@ class EngineCore:
 
     def close(self) -> None:
         """Ends every sequence and gives the device's memory back."""
-        with self._wakeup:
-            self._closing = self._closing or "the engine was closed"
-            self._wakeup.notify()
+        self._inbox.close("the engine was closed")
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=30)
 
     def _send_in(self, sequence: Sequence, beams: BeamGroup | None = None) -> None:
-        with self._wakeup:
+        with self._counting:
             most = self.executor.limits.max_sequences + self.options.max_waiting
-            if self.options.max_waiting and len(self._sequences) + self._arriving >= most:
+            if self.options.max_waiting and len(self._outcome) + self._arriving >= most:
                 raise EngineBusyError(
                     f"the engine has {most} sequences to write, of which {self.options.max_waiting} wait for their turn"
                     " (max_waiting); try again later"
                 )
-            if not self._post(lambda: self._receive(sequence, beams)):
-                raise EngineClosedError(self._closing)
+            if not self._inbox.post(lambda: self._receive(sequence, beams)):
+                raise EngineClosedError(self._inbox.closing)
             self._arriving += 1
-
-    def _post(self, message: Callable[[], None]) -> bool:
-        """Leaves a message for the engine's thread; False where that has ended."""
-        with self._wakeup:
-            if self._has_ended:
-                return False
-            self._inbox.append(message)
-            self._wakeup.notify()
-            return True
 
     def _main(self) -> None:
         flight: _Flight | None = None
@@ -195,8 +178,9 @@ class EngineCore:
             self._is_warm.set()
             while True:
                 is_idle = flight is None and not self._scheduler.has_work
-                self._receive_all(may_wait=is_idle and not self._warm_ups.has_more)
-                if self._closing:
+                self._inbox.do_all(may_wait=is_idle and not self._warm_ups.has_more)
+                self._outcome.end_overdue()
+                if self._inbox.closing:
                     break
                 if is_idle and not self._scheduler.has_work and self._warm_ups.has_more:
                     self._warm_ups.run_next()
@@ -206,11 +190,12 @@ class EngineCore:
                     self._after_step()
         except Exception as error:
             log.exception("the engine has failed")
-            self._closing = f"the engine has failed: {type(error).__name__}: {error}"
+            self._inbox.close(f"the engine has failed: {type(error).__name__}: {error}")
         finally:
             self._is_warm.set()
-            self._closing = self._closing or "the engine was closed"
-            self._end_all(self._closing)
+            self._inbox.close("the engine was closed")
+            self._inbox.end()
+            self._outcome.end_all(self._inbox.closing)
             if self._after_step is not None:
                 self._after_step()
             for part in (self._speculator, self.executor):
@@ -248,153 +233,18 @@ class EngineCore:
                 self._refuse_stuck()
         return following
 
-    def _receive_all(self, may_wait: bool) -> None:
-        with self._wakeup:
-            if may_wait:
-                self._wakeup.wait_for(lambda: self._inbox or self._closing, timeout=None)
-            self._received += self._inbox
-            self._inbox.clear()
-        while self._received:
-            self._received.popleft()()
-        self._end_overdue()
+    def _settle(self, plan: StepPlan, handle: Any) -> None:
+        self._outcome.settle(plan, self.executor.collect(handle))
 
     def _receive(self, sequence: Sequence, beams: BeamGroup | None) -> None:
-        with self._wakeup:
+        with self._counting:
             self._arriving -= 1
-            self._sequences[sequence.sequence_id] = sequence
-        if beams is not None:
-            self._beams[sequence.sequence_id] = beams
+            self._outcome.add(sequence, beams)
         self._scheduler.add(sequence)
-
-    def _end_by_id(self, sequence_id: int, reason: FinishReason) -> None:
-        if (sequence := self._sequences.get(sequence_id)) is not None:
-            self._finish(sequence, reason, ())
-
-    def _end_overdue(self) -> None:
-        now = self._clock()
-        for sequence in [one for one in self._sequences.values() if one.deadline and one.deadline <= now]:
-            self._finish(sequence, FinishReason.TIMEOUT, ())
 
     def _refuse_stuck(self) -> None:
         """Nothing runs and nothing can: the first in line does not fit and never will."""
         if any(sequence.awaits_mask for sequence in self._scheduler.running):
             return
         for sequence in list(self._scheduler.sequences())[:1]:
-            sequence.error = "the sequence does not fit into the cache"
-            self._finish(sequence, FinishReason.ERROR, ())
-
-    def _settle(self, plan: StepPlan, handle: Any) -> None:
-        result = self.executor.collect(handle)
-        now = self._clock()
-        index = 0
-        for number, chunk in enumerate(plan.chunks):
-            if number in result.prompt_logprobs:
-                chunk.sequence.note_prompt_logprobs(chunk.start, result.prompt_logprobs[number])
-            if not chunk.samples:
-                self._scheduler.settle(chunk)
-                continue
-            count = 1 + len(chunk.drafts)
-            if chunk.sequence.peers:
-                self._settle_beam(chunk, result.logprobs.get(index), now)
-            else:
-                tokens = verified_tokens(chunk, result.tokens[index : index + count])
-                if self._scheduler.settle(chunk, tokens):
-                    if chunk.drafts:
-                        self._note_drafts(chunk, len(tokens) - 1)
-                    self._deliver(chunk.sequence, tokens, index, result, now)
-            index += count
-
-    def _settle_beam(self, chunk: Chunk, report: TokenLogprobs | None, now: float) -> None:
-        number = chunk.sequence.sequence_id
-        if not self._scheduler.settle(chunk) or report is None:
-            return
-        beams, leader = self._beams[number], self._sequences[number]
-        copies = beams.take(chunk.sequence, chunk.admission, report, self._scheduler)
-        leader.error = beams.error
-        if leader.error:
-            self._finish(leader, FinishReason.ERROR, ())
-        elif copies is not None:
-            self._note_tokens(leader, 1, now)
-            if copies:
-                self.executor.copy_blocks(copies)
-            if beams.is_done:
-                self._finish(leader, beams.finish_reason, ())
-
-    def _note_tokens(self, sequence: Sequence, count: int, now: float) -> None:
-        if not sequence.first_token:
-            sequence.first_token = now
-        self._recorder.tokens(sequence, count, now)
-        sequence.last_token = now
-
-    def _note_drafts(self, chunk: Chunk, accepted: int) -> None:
-        if self._speculator is not None:
-            self._recorder.drafts(len(chunk.drafts), accepted)
-            self._speculator.note(chunk, accepted)
-
-    def _deliver(self, sequence: Sequence, found: Items[int], index: int, result: StepResult, now: float) -> None:
-        """Tells of the tokens that a step brought, of which the last alone may end the sequence."""
-        self._note_tokens(sequence, len(found), now)
-        tokens, token = tuple(found), found[-1]
-        logprobs: tuple[TokenLogprobs, ...] = ()
-        if result.logprobs:
-            rows = range(index, index + len(found))
-            logprobs = tuple(result.logprobs[row] for row in rows if row in result.logprobs)
-        if sequence.grammar is not None:
-            sequence.advance_grammar(token)
-        if sequence.error:
-            self._finish(sequence, sequence.failure, ())
-        elif sequence.ends_with(token):
-            sequence.stop_token = token
-            self._finish(sequence, FinishReason.STOP, tokens, logprobs)
-        elif sequence.grammar is not None and sequence.grammar.is_finished:
-            self._finish(sequence, FinishReason.STOP, tokens, logprobs)
-        elif len(sequence.tokens) >= sequence.max_size:
-            self._finish(sequence, FinishReason.LENGTH, tokens, logprobs)
-        else:
-            times = sequence.times if sequence.params.stop else None  # a stop string may make these news the last
-            prompt = sequence.told_prompt_logprobs() if sequence.output_count == 1 else None
-            self._tell(
-                sequence,
-                SequenceOutput(tokens, logprobs, times=times, cached_tokens=sequence.cached, prompt_logprobs=prompt),
-            )
-
-    def _finish(
-        self, sequence: Sequence, reason: FinishReason, tokens: tuple[int, ...], logprobs: tuple[Any, ...] = ()
-    ) -> None:
-        self._scheduler.finish(sequence, reason)
-        if self._sequences.pop(sequence.sequence_id, None) is None:
-            return
-        self._beams.pop(sequence.sequence_id, None)
-        if self._speculator is not None:
-            self._speculator.forget(sequence)
-        self._recorder.finished(sequence)
-        prompt = sequence.told_prompt_logprobs()
-        news = SequenceOutput(
-            tokens, logprobs, reason, sequence.stop_token, sequence.error, sequence.times, sequence.cached, prompt
-        )
-        self._tell(sequence, news)
-
-    def _tell(self, sequence: Sequence, news: SequenceOutput) -> None:
-        try:
-            sequence.listener(news)
-        except Exception as error:
-            sequence.fail("its listener failed", error)
-            if news.finish_reason is None:
-                self._finish(sequence, FinishReason.ERROR, ())
-
-    def _end_all(self, why: str) -> None:
-        with self._wakeup:
-            self._has_ended = True
-            self._received += self._inbox
-        while self._received:
-            try:
-                self._received.popleft()()
-            except Exception:  # as below
-                log.exception("a message to the engine could not be followed")
-        for sequence in list(self._sequences.values()):
-            sequence.error = why
-            try:
-                self._finish(sequence, FinishReason.ERROR, ())
-            except Exception:  # the scheduler, where it was the one to fail
-                log.exception("a sequence could not be taken out of the schedule")
-                self._tell(sequence, SequenceOutput((), finish_reason=FinishReason.ERROR, error=why))
+            self._outcome.refuse(sequence, "the sequence does not fit into the cache")

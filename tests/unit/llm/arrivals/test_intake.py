@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trireme.llm.intake import Intake
+from trireme.llm.arrivals.intake import Intake
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import Sequence as Written
 from trireme.llm.sampling_params import SamplingError, SamplingParams
