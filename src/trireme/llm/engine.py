@@ -206,10 +206,13 @@ class EngineCore:
                     log.exception("%s could not be closed", type(part).__name__)
 
     def _step(self, flight: _Flight | None) -> _Flight | None:
-        """Schedules and begins a step, then settles the one before.
+        """Schedules and begins a step, then settles the one before, or before that where most wait for it.
 
         One that verifies drafts is settled as well: how many of them are right decides about the next.
         """
+        if flight is not None and flight[0].is_awaited:
+            self._settle(*flight)
+            flight = None
         if self._speculator is not None:
             self._step_began = self._step_began or self._clock()
             self._speculator.prepare(self._scheduler.running)

@@ -155,6 +155,11 @@ class Sequence:
             log.error("a sequence is ended: %s", what, exc_info=error)
             own.error = f"{what}: {type(error).__name__}: {error}"
 
+    @property
+    def needs_last_token(self) -> bool:
+        """Whether its next token cannot be begun before the last one is known."""
+        return self.params.needs_history or self.awaits_drafts
+
     def make_mask(self, vocab_size: int) -> None:
         """Lets its grammar find out which tokens may come next; fails where that cannot be followed."""
         if self.grammar is None or self.error:

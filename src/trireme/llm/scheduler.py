@@ -40,6 +40,8 @@ class _OpenPlan:
     chunks: list[Chunk] = field(default_factory=list)
     joined: list[Sequence] = field(default_factory=list)
     has_preempted: bool = False
+    open_count: int = 0
+    """Chunks of sequences that can go on only when their token is known."""
 
 
 class Scheduler:
@@ -110,7 +112,8 @@ class Scheduler:
             self._moved += opened.joined
             return None
         joined = tuple(one for one in opened.joined if one.slot >= 0)  # some may have been thrown out again
-        return StepPlan(tuple(opened.chunks), self.limits.max_step_tokens - opened.budget, joined)
+        token_count = self.limits.max_step_tokens - opened.budget
+        return StepPlan(tuple(opened.chunks), token_count, joined, 0 < len(self._running) <= 2 * opened.open_count)
 
     def _make_way(self) -> None:
         """Lets one of a request of which several run wait again, where nothing runs of another for want of room."""
@@ -161,8 +164,7 @@ class Scheduler:
             return True
         if not sequence.pending:
             return False
-        is_open = sequence.params.needs_history or sequence.awaits_drafts
-        return is_open or self._becomes_long(sequence, size)
+        return sequence.needs_last_token or self._becomes_long(sequence, size)
 
     def _fitting_drafts(self, sequence: Sequence, count: int, budget: int) -> tuple[int, ...]:
         """Those that a step of so many tokens can verify behind the last known one, in blocks that nobody misses.
@@ -189,6 +191,7 @@ class Scheduler:
         count += len(drafts)
         opened.chunks.append(Chunk(sequence, start, count, samples, is_pending, sequence.admissions, drafts))
         opened.budget -= count
+        opened.open_count += samples and (sequence.needs_last_token or bool(sequence.peers))
         sequence.computed = start + count
         sequence.pending += samples
 

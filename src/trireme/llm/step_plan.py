@@ -69,6 +69,8 @@ class StepPlan:
     token_count: int
     joined: tuple[Sequence, ...] = ()
     """Sequences whose slot has other blocks than the steps before know of."""
+    is_awaited: bool = False
+    """Whether half of what runs can go on only behind it: a step for the others beside it would cost as much again."""
 
     @property
     def has_drafts(self) -> bool:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +84,29 @@ def test_a_sequence_whose_choice_depends_on_its_last_token_waits_for_it() -> Non
     assert scheduler.schedule() is None
     run(scheduler, first)
     assert scheduler.schedule() is not None
+
+
+@pytest.mark.parametrize(
+    ("waiting", "others", "is_awaited"), [(1, 0, True), (2, 2, True), (1, 2, False), (0, 3, False)]
+)
+def test_a_step_is_awaited_where_half_of_all_can_go_on_only_behind_it(
+    waiting: int, others: int, is_awaited: bool
+) -> None:
+    scheduler = Scheduler(limits(64, sequences=8))
+    for number in range(waiting):
+        scheduler.add(sequence(number, [1, 2, 3], repetition_penalty=1.5))
+    for number in range(others):
+        scheduler.add(sequence(10 + number, [1, 2, 3]))
+    plan = scheduler.schedule()
+    assert plan is not None
+    assert plan.is_awaited == is_awaited
+
+
+def test_a_step_that_is_not_the_last_of_a_prompt_is_not_awaited() -> None:
+    scheduler = Scheduler(limits(tokens=2))
+    scheduler.add(sequence(1, [1, 2, 3], repetition_penalty=1.5))
+    plans = [scheduler.schedule() for _ in range(2)]
+    assert [plan is not None and plan.is_awaited for plan in plans] == [False, True]
 
 
 def test_no_token_beyond_the_last_is_planned() -> None:

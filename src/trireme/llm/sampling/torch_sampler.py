@@ -19,18 +19,18 @@ import torch
 from trireme.llm.grammar.mask_batches import make_masks
 from trireme.llm.grammar.token_bits import TokenBits, as_mask, every_token
 from trireme.llm.models.spec import DecoderSpec
-from trireme.llm.request import Sequence, TokenLogprobs
+from trireme.llm.request import Sequence
 from trireme.llm.sampling.history import Amounts, Edits
 from trireme.llm.sampling.noise import row_keys
 from trireme.llm.sampling.pinned_rows import PinnedRows
+from trireme.llm.sampling.reports import Reports, candidate_counts, describe, likeliest
 from trireme.llm.sampling.token_history import top_p_of
 from trireme.llm.sampling.torch_noise import gumbel, token_steps
 
-Report = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-"""A token's logprob, its rank, the ids of the most likely tokens, and their logprobs."""
-
 _AT_ONCE = 2**22
-"""Logits that noise is drawn for at once: it bounds the memory, at 8 bytes each several times over."""
+_AT_ONCE_SORTED = 2**24
+"""Logits that are drawn from at once, and that are sorted at once where kernels do the rest: it bounds the memory, at 8
+bytes each several times over."""
 _COLUMNS = 7
 """Of the table of what rows draw with."""
 _FIRST_TRY = 256
@@ -61,8 +61,14 @@ class RowKernels(Protocol):
         """For each row the token with the largest sum of noise and scaled logit that is not below the floor."""
         ...
 
+    def mass(
+        self, values: torch.Tensor, temperatures: torch.Tensor, largest: torch.Tensor, floors: torch.Tensor, /
+    ) -> torch.Tensor:
+        """For each row the sum of exp(scaled logit - largest), of those that are not below the floor."""
+        ...
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class _Rows:
     """Rows of one kind: their logits `[rows, vocab]`, their parameters `[rows, 1]` each."""
 
@@ -74,7 +80,15 @@ class _Rows:
     temperature: torch.Tensor
     top_p: torch.Tensor
     log_min_p: torch.Tensor
+    has_top_p: bool
     has_min_p: bool
+    _scaled: torch.Tensor | None = None
+
+    def scaled(self) -> torch.Tensor:
+        """The logits by their temperature."""
+        if self._scaled is None:
+            self._scaled = self.logits.to(torch.float64) / self.temperature
+        return self._scaled
 
     @property
     def is_limited(self) -> bool:
@@ -102,12 +116,13 @@ class TorchSampler:
         numbers = table.view(torch.float64)
         for floor in (None, numbers[:, 4:5]):
             self._kernels.draw(values, table[:, 2:3], numbers[:, 4:5], floor)
+        self._kernels.mass(values, numbers[:, 4:5], numbers[:, 4:5], numbers[:, 4:5])
         self._bound(values, [0], [every_token(self._vocab_size)])
 
     def choose(
         self, logits: torch.Tensor, rows: Items[int], sequences: Items[Sequence], positions: Items[int]
-    ) -> tuple[torch.Tensor, dict[int, Report]]:
-        """A token for each of those rows, and by row what is to be reported of its probabilities."""
+    ) -> tuple[torch.Tensor, Reports]:
+        """A token for each of those rows, and what is to be told of their probabilities."""
         kinds = [_kind_of(sequence, self._vocab_size) for sequence in sequences]
         order = sorted(range(len(rows)), key=kinds.__getitem__)
         table = self.send(_table(order, rows, sequences, positions, self._vocab_size))
@@ -130,6 +145,7 @@ class TorchSampler:
                 numbers[first:last, 4:5],
                 numbers[first:last, 5:6],
                 numbers[first:last, 6:7],
+                any(top_p_of(sequences[index]) < 1.0 for index in order[first:last]),
                 any(one.min_p for one in params),
             )
             tokens.append(part.logits.argmax(-1) if kind <= _Kind.GREEDY else self._draw(part))
@@ -137,9 +153,11 @@ class TorchSampler:
         if largest is not None:  # which is taken where everything is forbidden
             chosen = torch.where(values.amax(-1) > -math.inf, chosen, largest)
         chosen = chosen.index_select(0, table[:, 1])
-        reports = self._reports(logits, rows, sequences, chosen)
-        for place, report in enumerate(_beam_reports(values[:beams], [sequences[index] for index in order[:beams]])):
-            reports[rows[order[place]]] = report
+        reports = Reports()
+        self._describe(reports, logits, rows, sequences, chosen)
+        if beams:
+            counts = candidate_counts([sequences[index] for index in order[:beams]])
+            reports.add([rows[index] for index in order[:beams]], counts, likeliest(values[:beams], max(counts)))
         return chosen.to(torch.int32), reports
 
     def send(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
@@ -154,10 +172,10 @@ class TorchSampler:
 
     def _runs(self, kinds: Items[_Kind]) -> list[tuple[_Kind, int, int]]:
         """Neighbours of one kind, at most so many at once as there is memory for."""
-        at_once = self._rows_at_once()
+        at_once = self._rows_at_once() if self._kernels is None else max(1, _AT_ONCE_SORTED // self._vocab_size)
         runs: list[tuple[_Kind, int, int]] = []
         for place, kind in enumerate(kinds):
-            needs_memory = self._kernels is None or kind > _Kind.UNLIMITED
+            needs_memory = self._kernels is None or kind is _Kind.TOP_P
             if runs and runs[-1][0] is kind and (not needs_memory or place - runs[-1][1] < at_once):
                 runs[-1] = (kind, runs[-1][1], place + 1)
             else:
@@ -215,17 +233,10 @@ class TorchSampler:
 
     def _draw(self, rows: _Rows) -> torch.Tensor:
         """The token with the largest sum of logit and noise, among those that the limits leave."""
-        if self._kernels is not None and not rows.is_limited:
-            return self._kernels.draw(rows.logits, rows.keys, rows.temperature, None)
-        scaled = rows.logits.to(torch.float64) / rows.temperature
-        largest = scaled.amax(-1, keepdim=True)
-        floor = largest + rows.log_min_p
-        if rows.kind is _Kind.TOP_K:
-            floor = torch.maximum(floor, _top_k_floor(rows, scaled, largest))
-        elif rows.kind is _Kind.TOP_P:
-            floor = torch.maximum(floor, self._top_p_floor(rows, scaled, largest))
         if self._kernels is not None:
+            floor = self._floor(rows) if rows.is_limited else None
             return self._kernels.draw(rows.logits, rows.keys, rows.temperature, floor)
+        scaled, floor = rows.scaled(), self._floor(rows)
         is_kept = scaled >= floor
         if self._device.type != "cpu":
             return torch.where(is_kept, scaled + gumbel(rows.keys + self._steps), -math.inf).argmax(-1)
@@ -235,9 +246,35 @@ class TorchSampler:
         sums[places, tokens] = scaled[places, tokens] + noise
         return sums.argmax(-1)
 
-    def _top_p_floor(self, rows: _Rows, scaled: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    def _floor(self, rows: _Rows) -> torch.Tensor:
+        """The smallest scaled logits that the limits leave, `[rows, 1]`."""
+        largest = rows.logits.amax(-1, keepdim=True).to(torch.float64) / rows.temperature
+        floor = largest + rows.log_min_p
+        if rows.kind is _Kind.TOP_K:
+            floor = torch.maximum(floor, self._top_k_floor(rows, largest))
+        elif rows.kind is _Kind.TOP_P:
+            floor = torch.maximum(floor, self._top_p_floor(rows, largest))
+        return floor
+
+    def _top_k_floor(self, rows: _Rows, largest: torch.Tensor) -> torch.Tensor:
+        """Top-p counts within what top-k has left, to which equals of the last one belong."""
+        falling = rows.logits.topk(rows.largest_k).values.to(torch.float64) / rows.temperature
+        last = rows.top_k - 1
+        floor = falling.gather(1, last)
+        if not rows.has_top_p:
+            return floor
+        if self._kernels is not None:
+            mass = self._kernels.mass(rows.logits, rows.temperature, largest, floor)
+        else:
+            scaled = rows.scaled()
+            mass = torch.where(scaled >= floor, scaled - largest, -math.inf).exp_().sum(-1, keepdim=True)
+        places = ((falling - largest).exp_().cumsum(-1) < rows.top_p * mass).sum(-1, keepdim=True)
+        limited = falling.gather(1, torch.minimum(places, last))
+        return torch.where(rows.top_p < 1.0, limited, floor)
+
+    def _top_p_floor(self, rows: _Rows, largest: torch.Tensor) -> torch.Tensor:
         if self._device.type == "cpu" and self._vocab_size > _FIRST_TRY:
-            wanted = rows.top_p * (scaled - largest).exp_().sum(-1, keepdim=True)
+            wanted = rows.top_p * (rows.scaled() - largest).exp_().sum(-1, keepdim=True)
             falling = rows.logits.topk(_FIRST_TRY).values.to(torch.float64) / rows.temperature
             sums = (falling - largest).exp_().cumsum(-1)
             if bool((sums[:, -1:] >= wanted).all()):
@@ -247,56 +284,27 @@ class TorchSampler:
         places = (sums < rows.top_p * sums[:, -1:]).sum(-1, keepdim=True)
         return falling.gather(1, places.clamp_(max=self._vocab_size - 1))
 
-    def _reports(
-        self, logits: torch.Tensor, rows: Items[int], sequences: Items[Sequence], chosen: torch.Tensor
-    ) -> dict[int, Report]:
+    def _describe(
+        self,
+        reports: Reports,
+        logits: torch.Tensor,
+        rows: Items[int],
+        sequences: Items[Sequence],
+        chosen: torch.Tensor,
+    ) -> None:
+        """Those of whom probabilities are to be told."""
         counts = {
             index: one.params.logprobs
             for index, one in enumerate(sequences)
             if one.params.logprobs is not None and not one.params.beams
         }
-        if not counts:
-            return {}
-        places = self.send(np.array([[rows[index] for index in counts], list(counts)], np.int64))
-        found = describe(logits.index_select(0, places[0]), chosen.index_select(0, places[1]), max(counts.values()))
-        return {
-            rows[index]: (found[0][number], found[1][number], found[2][number, :count], found[3][number, :count])
-            for number, (index, count) in enumerate(counts.items())
-        }
-
-
-def describe(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> Report:
-    """For each row the logprob and the rank from 1 of its token, and the `count` most likely ones: tensors by row."""
-    tokens = tokens.to(torch.int64).unsqueeze(1)
-    own = logits.gather(1, tokens)
-    ranks = 1 + (logits > own).sum(-1)
-    sums = logits.to(torch.float64).logsumexp(-1, keepdim=True)
-    best, ids = logits.topk(min(count, logits.shape[1]))
-    ids, order = ids.sort(-1)
-    best, order = best.gather(1, order).sort(stable=True, dim=-1, descending=True)  # of equal ones the smaller id first
-    return (own - sums).squeeze(1), ranks, ids.gather(1, order), best.to(torch.float64) - sums
-
-
-def told(report: Report) -> list[TokenLogprobs]:
-    """A report of several rows, on the host."""
-    rows = zip(*(part.tolist() for part in report), strict=True)
-    return [TokenLogprobs(logprob, rank, tuple(zip(ids, values, strict=True))) for logprob, rank, ids, values in rows]
-
-
-def told_one(report: Report) -> TokenLogprobs:
-    """A report of one row, on the host."""
-    logprob, rank, ids, values = report
-    return TokenLogprobs(float(logprob), int(rank), tuple(zip(ids.tolist(), values.tolist(), strict=True)))
-
-
-def _beam_reports(values: torch.Tensor, sequences: Items[Sequence]) -> list[Report]:
-    """The likeliest next tokens of beams, by their log probabilities."""
-    counts = [max(one.candidate_count, one.params.logprobs or 0) for one in sequences]
-    if not counts:
-        return []
-    best, ids = values.topk(min(max(counts), values.shape[1]))
-    first = torch.ones_like(ids[:, 0])
-    return [(best[row, 0], first[row], ids[row, :count], best[row, :count]) for row, count in enumerate(counts)]
+        if counts:
+            there = [rows[index] for index in counts]
+            places = self.send(np.array([there, list(counts)], np.int64))
+            report = describe(
+                logits.index_select(0, places[0]), chosen.index_select(0, places[1]), max(counts.values())
+            )
+            reports.add(there, counts.values(), report)
 
 
 def _kind_of(sequence: Sequence, vocab_size: int) -> _Kind:
@@ -326,15 +334,3 @@ def _table(
     numbers[:, 5] = [top_p_of(sequences[index]) for index in order]
     numbers[:, 6] = [math.log(one.min_p) if one.min_p else -math.inf for one in params]
     return table
-
-
-def _top_k_floor(rows: _Rows, scaled: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-    """The smallest kept logit; top-p counts within what top-k has left, to which equals of the last one belong."""
-    falling = rows.logits.topk(rows.largest_k).values.to(torch.float64) / rows.temperature
-    last = rows.top_k - 1
-    floor = falling.gather(1, last)
-    weights = torch.where(scaled >= floor, scaled - largest, -math.inf).exp_()
-    wanted = rows.top_p * weights.sum(-1, keepdim=True)
-    places = ((falling - largest).exp_().cumsum(-1) < wanted).sum(-1, keepdim=True)
-    limited = falling.gather(1, torch.minimum(places, last))
-    return torch.where(rows.top_p < 1.0, limited, floor)

@@ -43,6 +43,19 @@ def test_draws_are_those_of_the_definition(vocab: int, has_floors: bool) -> None
     assert found.tolist() == sums.argmax(-1).tolist()
 
 
+@pytest.mark.parametrize("vocab", [1, 23, 2048, 5000])
+def test_a_mass_is_that_of_what_is_kept(vocab: int) -> None:
+    chance = np.random.default_rng(vocab)
+    values = chance.normal(0, 3, (ROWS, vocab)).astype(np.float32)
+    table = chance.uniform(0.3, 2.0, (ROWS, 3))
+    scaled = values.astype(np.float64) / table[:, :1]
+    table[:, 1], table[:, 2] = scaled.max(-1), scaled.max(-1) - chance.uniform(0, 4, ROWS)
+    there = torch.from_numpy(table).to(DEVICE)
+    found = drawing.mass(torch.from_numpy(values).to(DEVICE), there[:, :1], there[:, 1:2], there[:, 2:])
+    wanted = np.where(scaled >= table[:, 2:], np.exp(scaled - table[:, 1:2]), 0.0).sum(-1, keepdims=True)
+    assert found.tolist() == pytest.approx(wanted, rel=1e-12)
+
+
 def test_a_row_without_numbers_gives_a_token_that_exists() -> None:
     values = torch.full((2, 70), float("nan"), device=DEVICE)
     values[1] = -torch.inf

@@ -96,12 +96,13 @@ def test_all_options_mixed_in_one_batch(sampler: Callable[[int], TorchSampler], 
     tokens, reports = sampler(vocab).choose(torch.from_numpy(logits).to(DEVICE), rows, sequences, positions)
     assert tokens.dtype == torch.int32
     assert tokens.tolist() == wanted.tokens
-    assert set(reports) == {rows[index] for index in wanted.logprobs}
+    told = reports.told()
+    assert set(told) == {rows[index] for index in wanted.logprobs}
     for index, one in wanted.logprobs.items():
-        logprob, rank, ids, values = reports[rows[index]]
-        assert (int(rank), ids.tolist()) == (one.rank, [token for token, _ in one.top])
-        assert float(logprob) == pytest.approx(one.logprob, abs=1e-9)
-        assert values.tolist() == pytest.approx([value for _, value in one.top], abs=1e-9)
+        found = told[rows[index]]
+        assert (found.rank, [token for token, _ in found.top]) == (one.rank, [token for token, _ in one.top])
+        assert found.logprob == pytest.approx(one.logprob, abs=1e-9)
+        assert [value for _, value in found.top] == pytest.approx([value for _, value in one.top], abs=1e-9)
     assert np.array_equal(logits, kept)
 
 

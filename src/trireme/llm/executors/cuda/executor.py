@@ -38,8 +38,9 @@ from trireme.llm.executors.torch.memory import cache_bytes
 from trireme.llm.kernels import drawing, elementwise
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions, SpeculationMode
+from trireme.llm.sampling.reports import Report, Reports, describe, told
 from trireme.llm.sampling.rows import SampledRow, all_sampled_rows, fail_without_tokens
-from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe, told, told_one
+from trireme.llm.sampling.torch_sampler import TorchSampler
 from trireme.llm.step_plan import Chunk, StepPlan
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
@@ -56,7 +57,7 @@ class _Handle:
     rows: list[SampledRow]
     """What they are for."""
     event: torch.cuda.Event
-    logprobs: dict[int, Report]
+    logprobs: Reports
     prompts: dict[int, list[Report]] = field(default_factory=dict)
     """By the number of the chunk: of the prompt's tokens, some at a time."""
 
@@ -149,7 +150,7 @@ class CudaExecutor:
         prompts = {
             number: tuple(one for part in parts for one in told(part)) for number, parts in handle.prompts.items()
         }
-        return StepResult(tokens, {index: told_one(rows) for index, rows in handle.logprobs.items()}, prompts)
+        return StepResult(tokens, handle.logprobs.told(), prompts)
 
     def copy_blocks(self, copies: Items[tuple[int, int]]) -> None:
         """Copies blocks of the cache."""
@@ -347,7 +348,7 @@ class CudaExecutor:
         prompts: dict[int, list[Report]] | None = None,
     ) -> _Handle:
         """Chooses tokens where the largest logit does not decide, and sends all of them to the host."""
-        logprobs: dict[int, Report] = {}
+        logprobs = Reports()
         rows = all_sampled_rows(chunks)
         special = [index for index, row in enumerate(rows) if not row.sequence.params.is_plain_greedy]
         if special:

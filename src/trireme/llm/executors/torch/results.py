@@ -11,8 +11,9 @@ import torch
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import TokenLogprobs
+from trireme.llm.sampling.reports import describe, told
 from trireme.llm.sampling.rows import SampledRow, fail_without_tokens, sampled_rows
-from trireme.llm.sampling.torch_sampler import TorchSampler, describe, told, told_one
+from trireme.llm.sampling.torch_sampler import TorchSampler
 from trireme.llm.step_plan import StepPlan
 
 RowLogits = Callable[[int, int], torch.Tensor]
@@ -96,7 +97,7 @@ class ResultBuilder:
         chosen, reports = self._sampler.choose(values, special, sequences, positions)
         for row, token in zip(special, chosen.tolist(), strict=True):
             tokens[row] = token
-        return tokens, {row: told_one(report) for row, report in reports.items()}
+        return tokens, reports.told()
 
     def _prompt(self, part: PromptPart, logits: RowLogits) -> tuple[TokenLogprobs, ...]:
         found: list[TokenLogprobs] = []
