@@ -12,9 +12,12 @@ TokenBits = npt.NDArray[np.uint8]
 
 
 def fitted(bits: TokenBits, vocab_size: int) -> TokenBits:
-    """A copy for so many tokens; what lies behind them is left out, and tokens that `bits` does not have are not in."""
-    found = np.zeros(-(-vocab_size // 8), np.uint8)
-    count = min(found.size, bits.size)
+    """For so many tokens; what lies behind them is left out, and tokens that `bits` does not have are not in."""
+    size = -(-vocab_size // 8)
+    if bits.size >= size and not vocab_size % 8:
+        return bits[:size]
+    found = np.zeros(size, np.uint8)
+    count = min(size, bits.size)
     found[:count] = bits[:count]
     if vocab_size % 8:
         found[-1] &= (1 << vocab_size % 8) - 1

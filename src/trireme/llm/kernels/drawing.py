@@ -96,28 +96,27 @@ def draw(
 
 @triton.jit(do_not_specialize_on_alignment=["values", "temperatures", "largest", "floors"])
 def _mass_kernel(  # type: ignore[no-untyped-def]
-    values, temperatures, largest, floors, sums, N, tiles, stride_temperatures, stride_largest, stride_floors,
-    TILE: tl.constexpr,
+    values, temperatures, largest, floors, sums, N, tiles, stride_temperatures, TILE: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     n = tile * TILE + tl.arange(0, TILE)
     logits = tl.load(values + row * N + n, mask=n < N, other=float("-inf"))
     scaled = logits.to(tl.float64) / tl.load(temperatures + row * stride_temperatures)
-    is_kept = (n < N) & (scaled >= tl.load(floors + row * stride_floors))
-    weights = tl.exp(scaled - tl.load(largest + row * stride_largest))
+    is_kept = (n < N) & (scaled >= tl.load(floors + row))
+    weights = tl.exp(scaled - tl.load(largest + row))
     tl.store(sums + row * tiles + tile, tl.sum(tl.where(is_kept, weights, 0.0), 0))
 
 
 def mass(values: torch.Tensor, temperatures: torch.Tensor, largest: torch.Tensor, floors: torch.Tensor) -> torch.Tensor:
     """For each row the sum of exp(logit by temperature - largest) of those that are not below the floor.
 
-    That, temperatures, largest and floors are `[rows, 1]`; what is given may lie apart."""
+    That, temperatures, largest and floors are `[rows, 1]`; temperatures may lie apart."""
     rows, size = values.shape
     tiles = triton.cdiv(size, _TILE)
     sums = torch.empty((rows, tiles), dtype=torch.float64, device=values.device)
     _mass_kernel[(rows, tiles)](
-        values, temperatures, largest, floors, sums, size, tiles, temperatures.stride(0), largest.stride(0),
-        floors.stride(0), TILE=_TILE, num_warps=4,
+        values, temperatures, largest.contiguous(), floors.contiguous(), sums, size, tiles, temperatures.stride(0),
+        TILE=_TILE, num_warps=4,
     )  # fmt: skip
     return sums.sum(-1, keepdim=True)

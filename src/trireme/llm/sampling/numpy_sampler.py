@@ -118,7 +118,9 @@ def allowed_tokens(grammar: GrammarState, sequence: TokenSequence, vocab_size: i
     """What the sequence's grammar leaves, without what is forbidden otherwise, unless that is all of it."""
     allowed: TokenBits = grammar.allowed(vocab_size)
     forbidden = forbidden_tokens(sequence)
-    left = without(allowed, forbidden) if forbidden else allowed
+    if not forbidden:
+        return allowed
+    left = without(allowed, forbidden)
     return left if left.any() else allowed
 
 
