@@ -40,6 +40,9 @@ PROMPT_TOO_LONG: Final = ErrorKind.INVALID_ARGUMENT | 1 << 8
 """The number of a PromptTooLongError where errors cross processes; that of its kind is in the lowest eight bits."""
 
 
+_MOST_UNFORESEEN_CHARS: Final = 1000
+
+
 class ServingError(Exception):
     """What went wrong, as the client will read it, and its kind, which the front ends map to a status."""
 
@@ -145,3 +148,12 @@ def stopping_error(request_id: str) -> ServingError:
 def unanswered_error() -> ServingError:
     """For a request that is still under way when the server ends."""
     return UnavailableError("Server is stopping, the request was not answered in time")
+
+
+def unwritten_error(error: Exception) -> ServingError:
+    """For a response that could not be passed on to its client, because of something that nobody has foreseen unless it
+    says itself what a client is to be told."""
+    if isinstance(error, ServingError):
+        return error
+    text = f"{type(error).__name__}: {error}"[:_MOST_UNFORESEEN_CHARS].encode("utf-8", "replace").decode()
+    return InternalError(f"the server failed to answer the request: {text}")

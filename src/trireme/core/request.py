@@ -59,6 +59,13 @@ class OutputWishes:
         self.targets = targets or {}  # the same once the server has found that memory
 
 
+class AnswerStats(Protocol):
+    """Counts what became of responses behind their model. Used on the event loop's thread."""
+
+    def record_unanswered(self, request: InferenceRequest, message: str) -> None:
+        """Its model has responded, but the client gets an error in place of that; never raises."""
+
+
 class InferenceRequest:
     """What a client asked for, who waits for the answer, and when it reached which mark.
 
@@ -68,6 +75,7 @@ class InferenceRequest:
     """
 
     __slots__ = (
+        "answer_stats",
         "arrival_ns",
         "batch_size",
         "correlation_id",
@@ -77,6 +85,7 @@ class InferenceRequest:
         "inputs",
         "is_cancelled",
         "is_satisfied",
+        "is_unanswered",
         "measured",
         "model_name",
         "model_version",
@@ -123,6 +132,8 @@ class InferenceRequest:
         self.measured: Mapping[str, tuple[int, int]] | None = None  # by its model: counts, nanoseconds
         self.recorded: Excerpted | None = None  # where a recording takes it
         self.respond = respond
+        self.answer_stats: AnswerStats | None = None  # its model's, once that is found
+        self.is_unanswered = False  # a response could not be passed on, and this is counted
         self.is_cancelled = False
         self.is_satisfied = False  # it was ended because its client has all that it wanted
         self.on_cancel: CancelCallback | None = None
@@ -143,10 +154,17 @@ class InferenceRequest:
             self.is_satisfied = True
             self.cancel()
 
+    def note_unanswered(self, message: str) -> None:
+        """Counts that a response of its model could not be passed on, and why; of several the first counts."""
+        if not self.is_unanswered:
+            self.is_unanswered = True
+            if self.answer_stats is not None:
+                self.answer_stats.record_unanswered(self, message)
+
     @property
     def is_given_up(self) -> bool:
         """Whether its client did not wait for the end of the answer."""
-        return self.is_cancelled and not self.is_satisfied
+        return self.is_cancelled and not self.is_satisfied and not self.is_unanswered
 
     def add_credit(self) -> None:
         """Tells the present holder that one more response may come."""

@@ -15,8 +15,10 @@ FAILURE_REASONS: Final = (REJECTED, CANCELED, BACKEND, OTHER)
 
 
 def is_finished(request: InferenceRequest, error: ServingError | None) -> bool:
-    """Whether an error says no more than that a request was ended whose client had all of its answer."""
-    return request.is_satisfied and error is not None and error.kind is ErrorKind.CANCELLED
+    """Whether an error says no more than that a request was ended whose client had all of its answer, or whose failure
+    is counted already."""
+    is_over = request.is_satisfied or request.is_unanswered
+    return is_over and error is not None and error.kind is ErrorKind.CANCELLED
 
 
 def model_failure_reason(request: InferenceRequest, error: ServingError) -> str:

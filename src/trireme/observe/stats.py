@@ -11,7 +11,7 @@ from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.failure_reasons import CANCELED, FAILURE_REASONS
+from trireme.observe.failure_reasons import CANCELED, FAILURE_REASONS, OTHER
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries
 from trireme.observe.recent.requests import NEVER_NS, RequestWatch
 from trireme.observe.stats_snapshot import DurationStats, ModelStatsSnapshot, batch_stats, response_stats
@@ -202,6 +202,10 @@ class ModelStats:
         self.fail_counts[reason] += 1
         self.fail_ns += end_ns - request.arrival_ns
         self.repeated_count += 1
+
+    def record_unanswered(self, request: InferenceRequest, message: str) -> None:
+        """The model has answered, which is counted on its own, but the client gets an error in place of that."""
+        self.record_failure(request, OTHER, self._clock(), message)
 
     def record_unwell(
         self, request: InferenceRequest, reason: str, message: str, start_ns: int, end_ns: int, timing: BatchTiming

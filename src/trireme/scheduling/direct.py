@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 
@@ -15,12 +14,11 @@ from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import CANCELED
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.instance_runner import AnswerCallback, InstanceRunner
+from trireme.scheduling.passing_on import pass_on
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.turn import Turn
-
-log = logging.getLogger(__name__)
 
 
 class DirectScheduler:
@@ -236,17 +234,14 @@ class DirectScheduler:
 
     def _answer_cancelled(self, request: InferenceRequest) -> None:
         self._stats.record_failure(request, CANCELED, self._clock())
-        request.respond(InferenceResponse.of_error(CancelledError("")))
+        pass_on(request, InferenceResponse.of_error(CancelledError("")))
 
     def _end_queued(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Answers a request that never ran, past any order, and lets go of it."""
         runner = self._runner
         runner.inflight_count -= 1
         request.on_cancel = None
-        try:
-            request.respond(response)
-        except Exception:  # a client's trouble must not reach those behind it
-            log.exception("a response to request '%s' of model '%s' was lost", request.id, self._stats.name)
+        pass_on(request, response)
         if runner.order is not None:
             runner.order.leave(request)
         runner.check_idle()

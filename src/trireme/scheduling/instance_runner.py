@@ -16,6 +16,7 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import model_failure_reason
 from trireme.observe.stats import ModelStats
+from trireme.scheduling.passing_on import answer_unpassed
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.streamed_requests import StreamedRequests
@@ -204,15 +205,20 @@ class InstanceRunner:
 
     def answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Passes the response on; a client's trouble must not reach the other requests of the batch."""
-        if self.before_answer is not None:
-            self.before_answer(request, response)
+        try:
+            if self.before_answer is not None:
+                self.before_answer(request, response)
+        except Exception:
+            log.exception(
+                "failed to look at a response of model '%s', which is passed on all the same", self._stats.name
+            )
         try:
             if self.order is None:
                 request.respond(response)
             else:
                 self.order.respond(request, response)
-        except Exception:
-            log.exception("a response to request '%s' of model '%s' was lost", request.id, self._stats.name)
+        except Exception as error:
+            answer_unpassed(request, response, error)
 
     def answer_unexecuted(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Answers a request that the scheduler never took, in its turn where the order is preserved."""

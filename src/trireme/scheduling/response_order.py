@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
+from trireme.scheduling.passing_on import pass_on
 
 
 class ResponseOrder:
@@ -38,4 +39,4 @@ class ResponseOrder:
             response = responses.pop(0)
             if response.is_final:
                 del self._held[request]
-            request.respond(response)
+            pass_on(request, response)

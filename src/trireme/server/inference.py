@@ -91,6 +91,7 @@ class Inference:
             if model.reshaped_inputs:
                 _reshape_inputs(model, request)
             request.served_version = model.version_text
+            request.answer_stats = model.stats
             if not request.arrival_ns:
                 request.arrival_ns = self._clock()
             self._prepare_responses(model, request)

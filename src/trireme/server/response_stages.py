@@ -10,7 +10,8 @@ A response passes, from the model outwards:
 5. the client's wishes: the best classes in place of a tensor, tensors put into shared memory;
 6. the front end, which encodes it.
 
-Only the stages that a request needs are built, and most requests need none.
+Only the stages that a request needs are built, and most requests need none. Where one of them fails, an error takes the
+place of the response and passes the rest of the way; the statistics count it among the failures.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from trireme.core.errors import InternalError, ServingError
-from trireme.core.request import InferenceRequest, OutputWishes
+from trireme.core.errors import ServingError, unwritten_error
+from trireme.core.request import InferenceRequest, OutputWishes, RespondCallback
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 class ResponseStages:
     """Takes the responses to one request from its model, in place of the client, and passes them on to it."""
 
-    __slots__ = ("_model", "_regions", "_respond", "_threads", "_trace", "_tracing", "_wishes", "_work")
+    __slots__ = ("_model", "_regions", "_request", "_respond", "_threads", "_trace", "_tracing", "_wishes", "_work")
 
     def __init__(
         self,
@@ -56,20 +57,30 @@ class ResponseStages:
         self._wishes: OutputWishes | None = request.wishes
         self._threads = threads
         self._work: OrderedWork | None = None
+        self._request: InferenceRequest | None = request  # until its last response
         self._respond = request.respond
 
     def __call__(self, response: InferenceResponse) -> None:
         trace = self._trace
         if trace is not None:
             self._model.stats.counting_failures.guard(self._tracing.passed, trace, response)
-        guarded = self._guarded(response) if self._regions else response
-        if guarded is not None:
-            if self._model.output_reshapes:
+        request = self._request
+        if response.is_final:
+            self._request = None  # which leads back here: only the garbage collector would free them
+        try:
+            guarded = self._guarded(response) if self._regions else response
+            if guarded is not None and self._model.output_reshapes:
                 self._reshape(guarded)
+        except Exception as error:
+            log.exception("a response of model '%s' could not be made what its client is to get", self._model.name)
+            guarded = InferenceResponse([], unwritten_error(error), is_final=response.is_final)
+        if guarded is not None:
+            if guarded.error is not None and response.error is None:
+                _note_failure(request, guarded.error)
             if self._wishes is None:
                 self._respond(guarded)
             else:
-                self._fulfil(self._wishes, guarded)
+                self._fulfil(request, self._wishes, guarded)
         if trace is not None and response.is_final and trace.parent is None:
             self._model.stats.counting_failures.guard(self._tracing.finish, trace)
 
@@ -85,18 +96,24 @@ class ResponseStages:
         if any(tensor.name in reshapes for tensor in response.outputs):
             response.outputs = [_reshaped(self._model, tensor) for tensor in response.outputs]
 
-    def _fulfil(self, wishes: OutputWishes, response: InferenceResponse) -> None:
+    def _fulfil(self, request: InferenceRequest | None, wishes: OutputWishes, response: InferenceResponse) -> None:
         """Passes the response on as the client wants it. Finding classes in a large tensor is long work, and later
         responses wait for it."""
         fulfilled = partial(fulfil_wishes, self._model, wishes, response)
+        had_error = response.error is not None
         if _is_long(wishes, response):
             if self._work is None:
-                self._work = OrderedWork(asyncio.get_running_loop(), self._threads, _lose)
-            self._work.compute(fulfilled, self._respond)
+                self._work = OrderedWork(asyncio.get_running_loop(), self._threads, partial(_lose, self._respond))
+            self._work.compute(fulfilled, partial(self._pass_fulfilled, request, had_error))
         elif self._work is not None:
-            self._work.follow(lambda: self._respond(fulfilled()))
+            self._work.follow(lambda: self._pass_fulfilled(request, had_error, fulfilled()))
         else:
-            self._respond(fulfilled())
+            self._pass_fulfilled(request, had_error, fulfilled())
+
+    def _pass_fulfilled(self, request: InferenceRequest | None, had_error: bool, response: InferenceResponse) -> None:
+        if response.error is not None and not had_error:
+            _note_failure(request, response.error)
+        self._respond(response)
 
 
 def fulfil_wishes(model: Model, wishes: OutputWishes, response: InferenceResponse) -> InferenceResponse:
@@ -111,8 +128,7 @@ def fulfil_wishes(model: Model, wishes: OutputWishes, response: InferenceRespons
         return InferenceResponse([], error, is_final=response.is_final)
     except Exception as error:
         log.exception("the outputs of model '%s' could not be given as a client wished", model.name)
-        failure = InternalError(f"{type(error).__name__}: {error}")
-        return InferenceResponse([], failure, is_final=response.is_final)
+        return InferenceResponse([], unwritten_error(error), is_final=response.is_final)
 
 
 def _fulfilled(model: Model, wishes: OutputWishes, tensor: Tensor) -> Tensor:
@@ -141,5 +157,14 @@ def _reshaped(model: Model, tensor: Tensor) -> Tensor:
     return Tensor(tensor.name, tensor.datatype, shape, tensor.data)
 
 
-def _lose(error: Exception) -> None:
+def _note_failure(request: InferenceRequest | None, error: ServingError) -> None:
+    """The model has answered well, and its client does not get that."""
+    if request is not None:
+        request.note_unanswered(error.message)
+        if request.trace is not None:
+            request.trace.error = error.message
+
+
+def _lose(respond: RespondCallback, error: Exception) -> None:
     log.error("a response was lost on its way to the client", exc_info=error)
+    respond(InferenceResponse.of_error(unwritten_error(error)))

@@ -15,10 +15,11 @@ import pytest
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.trace import TraceSettings
 from trireme.core.elements import decode_bytes
-from trireme.core.errors import InternalError, UnavailableError
+from trireme.core.errors import ErrorKind, InternalError, UnavailableError
 from trireme.core.request import InferenceRequest, OutputWishes, RegionPlace
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.observe.failure_reasons import OTHER
 from trireme.observe.stats import ModelStats
 from trireme.proto import model_config_pb2
 from trireme.registry.model import Model
@@ -75,8 +76,9 @@ class Way:
             labels={"OUT": ["cat", "dog", "fish"]},
         )
         self.answers: list[InferenceResponse] = []
-        request = InferenceRequest("m", "", "", {}, self.answers.append)
+        request = self.request = InferenceRequest("m", "", "", {}, self.answers.append)
         request.wishes = wishes
+        self.stats = request.answer_stats = model.stats
         self.pass_on = ResponseStages(model, request, Tracing(TraceSettingsStore(TraceSettings())), regions, threads)
 
 
@@ -120,6 +122,49 @@ def test_a_wish_that_cannot_be_fulfilled_is_the_answer_and_not_the_end(
     assert first.error is not None
     assert "should be at least 12 bytes to hold the results" in first.error.message
     assert [first.is_final, last.is_final] == [False, True]
+    assert (way.stats.fail_counts[OTHER], way.request.is_unanswered) == (1, True)
+
+
+class Shapeless(Tensor):
+    """A tensor of which nobody can tell the shape."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "shape":
+            raise ValueError("no shape")
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("has_wishes", [False, True])
+def test_a_stage_that_raises_is_an_error_for_the_client_and_a_failure_in_the_statistics(
+    threads: ThreadPoolExecutor, has_wishes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    way = Way(threads, OutputWishes({"OUT": 1}, {}) if has_wishes else None)
+    way.pass_on(InferenceResponse([Shapeless("OUT", "FP32", (1, 1, 3), bytes(12))]))
+    (answer,) = way.answers
+    assert answer.is_final
+    assert answer.error is not None
+    assert answer.error.kind is ErrorKind.INTERNAL
+    assert answer.error.message == "the server failed to answer the request: ValueError: no shape"
+    assert way.stats.error_count == way.stats.fail_counts[OTHER] == 1
+    assert "a response of model 'm' could not be made what its client is to get" in caplog.text
+
+
+def test_a_long_wish_that_cannot_be_fulfilled_is_counted_too(threads: ThreadPoolExecutor) -> None:
+    way = Way(threads, OutputWishes({"OUT": 1}, {}))
+    odd = Tensor("OUT", "FP32", (1, 1, 3), bytes(INLINE_CLASSES_BYTES + 2))
+
+    async def scenario() -> None:
+        answered = asyncio.Event()
+        take = way.answers.append
+        way.pass_on._respond = lambda response: (take(response), answered.set())
+        way.pass_on(InferenceResponse([odd]))
+        await answered.wait()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+    assert way.answers[0].error is not None
+    assert way.stats.fail_counts[OTHER] == 1
 
 
 def test_an_error_of_the_model_passes_as_it_is(threads: ThreadPoolExecutor) -> None:

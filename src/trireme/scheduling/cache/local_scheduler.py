@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -13,6 +14,8 @@ from trireme.observe.stats import ModelStats
 from trireme.scheduling.cache.key import digest_beside_loop, is_long_to_digest, request_digest
 from trireme.scheduling.cache.local import CacheKey, CacheScope, LocalResponseCache
 from trireme.scheduling.cache.lookups import CacheLookups
+
+log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 
@@ -124,7 +127,10 @@ class KeepAnswer(Generic[K]):
         self._lookup_ns = lookup_ns
 
     def __call__(self, response: InferenceResponse) -> None:
-        self._keep(self._key, response, self._lookup_ns)
+        try:
+            self._keep(self._key, response, self._lookup_ns)
+        except Exception:
+            log.exception("the response cache failed to keep a response, which is passed on all the same")
         self._respond(response)
 
 

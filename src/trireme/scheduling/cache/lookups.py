@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from trireme.core.clock import Clock
-from trireme.core.errors import CancelledError, ServingError
+from trireme.core.errors import CancelledError, ServingError, unwritten_error
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import CANCELED
 from trireme.observe.stats import ModelStats
+from trireme.scheduling.passing_on import pass_on
+
+log = logging.getLogger(__name__)
 
 F = TypeVar("F")
 
@@ -74,8 +78,10 @@ class CacheLookups:
                 request.on_cancel = None
                 try:
                     settle(request, found)
-                except ServingError as error:  # the caller of `enqueue` is gone by now, so that a refusal is an answer
-                    request.respond(InferenceResponse.of_error(error))
+                except Exception as error:  # the caller of `enqueue` is gone by now, so that a refusal is an answer
+                    if not isinstance(error, ServingError):
+                        log.exception("request '%s' could not be enqueued", request.id)
+                    pass_on(request, InferenceResponse.of_error(unwritten_error(error)))
 
     def _cancel(self, request: InferenceRequest) -> None:
         task = self._tasks.pop(request, None)
@@ -83,4 +89,4 @@ class CacheLookups:
             task.cancel()
             request.on_cancel = None
             self._stats.record_failure(request, CANCELED, self._clock())
-            request.respond(InferenceResponse.of_error(CancelledError("")))
+            pass_on(request, InferenceResponse.of_error(CancelledError("")))

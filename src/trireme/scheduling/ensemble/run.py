@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
 from trireme.core.datatype import Parameter
-from trireme.core.errors import CancelledError, ErrorKind, InternalError, ServingError
+from trireme.core.errors import CancelledError, ErrorKind, InternalError, ServingError, unwritten_error
 from trireme.core.ports import InferencePort
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, ModelCalledCallback, StepRequest
 from trireme.core.response import NO_SEQUENCE, InferenceResponse
@@ -14,6 +15,9 @@ from trireme.scheduling.ensemble.client_names import in_clients_names
 from trireme.scheduling.ensemble.max_inflight import InflightLimit
 from trireme.scheduling.ensemble.plan import EnsemblePlan, PlannedStep, renamed
 from trireme.scheduling.ensemble.scope import Scope
+from trireme.scheduling.passing_on import pass_on
+
+log = logging.getLogger(__name__)
 
 
 class RunOwner(Protocol):
@@ -255,10 +259,12 @@ class EnsembleRun:
         self.calls.add(call)
         try:
             owner.inference.infer(child)
-        except ServingError as error:
+        except Exception as error:
+            if not isinstance(error, ServingError):
+                log.exception("step '%s' of ensemble '%s' could not be begun", name, owner.name)
             self.calls.discard(call)
             call.child = None
-            self.fail_of(step, error)
+            self.fail_of(step, unwritten_error(error))
 
     def _fire_held(self, limit: InflightLimit, step: PlannedStep) -> None:
         """Fires what was held back for the step while it has room."""
@@ -310,7 +316,7 @@ class EnsembleRun:
         if not self._sent_count:
             self._owner.responded(self)
         self._sent_count += 1
-        self.request.respond(response)
+        pass_on(self.request, response)
 
     def _end_if_idle(self) -> None:
         """Ends the run where no step is running and none can be fired."""
@@ -331,7 +337,7 @@ class EnsembleRun:
     def _finish(self, response: InferenceResponse, error: ServingError | None) -> None:
         self.is_over = True
         self._owner.ended(self, error)
-        self.request.respond(response)
+        pass_on(self.request, response)
         self._end_steps()
 
     def _end_steps(self) -> None:

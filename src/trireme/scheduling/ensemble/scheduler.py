@@ -16,6 +16,7 @@ from trireme.observe.stats import ModelStats
 from trireme.scheduling.ensemble.client_names import client_names
 from trireme.scheduling.ensemble.plan import EnsemblePlans, PlannedStep
 from trireme.scheduling.ensemble.run import EnsembleRun
+from trireme.scheduling.passing_on import pass_on
 
 
 class EnsembleScheduler:
@@ -48,7 +49,7 @@ class EnsembleScheduler:
             request.arrival_ns = now_ns
         if request.is_cancelled:
             self._stats.record_failure(request, CANCELED, now_ns)
-            request.respond(InferenceResponse.of_error(CancelledError("")))
+            pass_on(request, InferenceResponse.of_error(CancelledError("")))
             return
         if request.parent is not None:
             for name in self._models:
@@ -60,7 +61,7 @@ class EnsembleScheduler:
 
     def answer_unexecuted(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Answers a request that was never enqueued; an ensemble preserves no order."""
-        request.respond(response)
+        pass_on(request, response)
 
     async def stop(self) -> None:
         """Takes no further request and returns when every request it took has been answered."""

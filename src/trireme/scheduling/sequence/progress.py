@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+
 from trireme.core.clock import Clock
+from trireme.core.errors import unwritten_error
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.sequence.inputs import SequenceInputs
 from trireme.scheduling.sequence.sequence import LiveSequence
 from trireme.scheduling.sequence.table import SequenceTable
+
+log = logging.getLogger(__name__)
 
 
 class SequenceProgress:
@@ -48,7 +53,12 @@ class SequenceProgress:
         sequence = self.running.get(request)
         if sequence is None:
             return
-        self._inputs.take_states(sequence, request, response)
+        try:
+            self._inputs.take_states(sequence, request, response)
+        except Exception as error:  # the sequence cannot go on as if this had been nothing, nor without an end
+            log.exception("the states in a response to request '%s' could not be kept", request.id)
+            response.outputs, response.error = [], unwritten_error(error)
+            request.note_unanswered(response.error.message)
         if response.is_final:
             del self.running[request]
             self._advance(sequence, request)

@@ -19,6 +19,7 @@ from trireme.observe.failure_reasons import CANCELED, OTHER, REJECTED
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.dynamic_batch import Defer
 from trireme.scheduling.instance_runner import InstanceRunner
+from trireme.scheduling.passing_on import pass_on
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.sequence.admission import SequenceAdmission, loss_of
 from trireme.scheduling.sequence.dispatcher import SequenceDispatcher
@@ -257,8 +258,5 @@ class SequenceScheduler:
         self._stats.record_failure(request, reason, self._clock(), error.message)
         if runner.order is not None:
             runner.order.leave(request)
-        try:
-            request.respond(InferenceResponse.of_error(error))
-        except Exception:
-            log.exception("a response to request '%s' of model '%s' was lost", request.id, self._stats.name)
+        pass_on(request, InferenceResponse.of_error(error))
         runner.check_idle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -14,6 +15,8 @@ from trireme.core.recorded_call import RecordedCall, RecordedResponse
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, OutputTarget, OutputWishes
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+
+log = logging.getLogger(__name__)
 
 Grow = Callable[[int, int], bool]
 """Asks for room for so many bytes more, of which the second number counts towards the recording's size; False where
@@ -87,7 +90,11 @@ class Capture:
 
     def __call__(self, response: InferenceResponse) -> None:
         if not self.is_done:
-            self._take(response)
+            try:
+                self._take(response)
+            except Exception:  # whoever waits for the response waits for no recording
+                log.exception("a response of model '%s' could not be recorded", self._request.model_name)
+                self._is_cut = True
             if response.is_final:
                 self.end()
         self._respond(response)

@@ -151,3 +151,23 @@ def test_answers_keep_the_order_where_it_is_preserved(bench: Any, is_ordered: bo
         assert bench.client.order[0] == ("a" if is_ordered else "b")
 
     asyncio.run(story())
+
+
+def test_a_request_that_cannot_be_enqueued_behind_the_lookup_is_answered(
+    bench: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(bench)
+
+    def enqueue(request: Any) -> None:
+        raise OverflowError("no such place")
+
+    desk.bench.scheduler.enqueue = enqueue
+
+    async def story() -> None:
+        await desk.send("a")
+        await desk.tell(0, None)
+
+    asyncio.run(story())
+    assert desk.bench.client.error("a").message.endswith("OverflowError: no such place")
+    assert desk.scheduler.inflight_count == 0
+    assert "request 'a' could not be enqueued" in caplog.text

@@ -139,6 +139,19 @@ def test_a_request_that_fails_is_counted_as_a_failure_and_not_as_a_miss(cached: 
     assert (stats.cache_hit.count, stats.cache_miss.count) == (1, 1), "hits and misses are the successes"
 
 
+def test_an_answer_that_cannot_be_kept_is_given_all_the_same(
+    cached: Cached, cache: LocalResponseCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def insert(*told: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(cache, "insert", insert)
+    cached.send("only")
+    cached.instance.finish([response_of(b"answer")])
+    assert cached.answers("only") == [b"answer"]
+    assert "the response cache failed to keep a response" in caplog.text
+
+
 def test_a_kept_answer_has_content_of_its_own(cached: Cached) -> None:
     lent = bytearray(b"lent")
     cached.send("first")

@@ -54,6 +54,18 @@ def test_a_call_is_recorded_with_its_answer(stage: Stage) -> None:
     assert request.respond is not stage.sent.append
 
 
+def test_a_response_that_cannot_be_recorded_is_passed_on(stage: Stage, caplog: Any) -> None:
+    recording = stage.recorder.start({})
+    stage.ask()
+    odd: Any = {1: "a name that is no text"}
+    response = InferenceResponse([], parameters=odd)
+    stage.models.answer(response)
+    assert stage.sent == [response]
+    (call,) = stage.recorder.fetch(recording.id)[0]
+    assert call.is_cut
+    assert "a response of model 'm' could not be recorded" in caplog.text
+
+
 def test_outputs_are_copied_because_their_memory_is_used_again(stage: Stage) -> None:
     recording = stage.recorder.start({})
     stage.ask()
