@@ -50,7 +50,7 @@ def answer_with_room(exchange: Exchange, answer: Callable[[Exchange], None], go_
     def leave() -> None:
         exchange.leave_line = None
         inflight.stop_waiting(answer_late)
-        if not exchange.is_abandoned:
+        if not exchange.connection.is_lost:
             asyncio.get_running_loop().call_soon(go_on)  # behind the answer that it has got
 
     too_large = inflight.fits_never(exchange.held_bytes)

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final
 
 from trireme.core.elements import Buffer
-from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, unanswered_error
+from trireme.core.errors import InvalidArgumentError, ServingError, unanswered_error
 from trireme.frontends.connection_slots import ConnectionPlace
 from trireme.frontends.http import answers
 from trireme.frontends.http.admission import (
@@ -309,15 +309,14 @@ class Connection(OrderedAnswers):
                 self._resume_reading()
 
     def _answer(self, exchange: Exchange) -> None:
-        head, endpoint = exchange.head, exchange.head.endpoint
+        endpoint = exchange.head.endpoint
         try:
             if endpoint is not None:
                 endpoint.answer(exchange)
         except ServingError as error:
             exchange.send_own_error(error)
-        except Exception:
-            log.exception("failed to answer %s %s", head.method, head.path)
-            exchange.send_error(InternalError("the server failed to answer the request"))
+        except Exception as error:
+            exchange.fail(error)
 
     def _answer_refused(self, answer_head: RequestHead, head: RequestHead, error: ServingError) -> None:
         exchange = Exchange(self, answer_head, b"")
@@ -334,14 +333,22 @@ class Connection(OrderedAnswers):
         """Answers what is not a request that can be served, behind earlier answers, and ends the connection."""
         head = head or self._head
         visit = refused_visit(self._owner.gate, head, self.peer)
-        self._is_last_read = self._lingers = True
-        self._unread = b""
-        self._head = self._collector = None
-        self._end_wait()
+        self._stop_receiving()
         exchange = Exchange(self, closing_head(), b"")
         exchange.visit = visit
         self._exchanges.append(exchange)
         exchange.send(answers.typed(exchange.head, status, refusal_body(head, status, message)))
+
+    def _stop_receiving(self) -> None:
+        self._is_last_read = self._lingers = True
+        self._unread = b""
+        self._head = self._collector = None
+        self._end_wait()
+
+    def close_after(self, exchange: Exchange) -> None:
+        if self._is_mid_request or self._exchanges[-1] is not exchange:
+            self._stop_receiving()
+        super().close_after(exchange)
 
     def note_refused(self) -> None:
         """A request took long to read, only to be refused. Where clients send requests ahead, a few such end the

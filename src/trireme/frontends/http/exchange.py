@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
-from trireme.core.errors import InternalError, ServingError, UnavailableError
-from trireme.core.request import InferenceRequest
+from trireme.core.errors import ServingError, UnavailableError, unwritten_error
+from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.response import InferenceResponse
 from trireme.frontends.http import answers
 from trireme.frontends.http.head import Endpoint, RequestHead
@@ -46,7 +47,8 @@ class AnswerSink(Protocol):
         """A request took long to read, only to be refused."""
 
     def close_after(self, exchange: Exchange) -> None:
-        """Ends the connection behind this exchange's answer, because nothing else marks its end."""
+        """Ends the connection behind this exchange's answer, because nothing else marks its end. Nothing is answered
+        behind it, which would seem to be a part of it: later requests are cancelled."""
 
 
 class Exchange:
@@ -89,7 +91,7 @@ class Exchange:
     @property
     def is_abandoned(self) -> bool:
         """Whether nobody waits for the answer any more."""
-        return self.connection.is_lost
+        return self.is_answered or self.connection.is_lost
 
     def send(self, data: Buffer) -> None:
         """The whole answer, or the rest of it."""
@@ -105,6 +107,7 @@ class Exchange:
     def send_parts(self, parts: list[Buffer]) -> None:
         """The whole answer in pieces that are not joined."""
         if not self.is_answered:
+            self.has_begun = True
             for part in parts[:-1]:
                 if self.visit is not None:
                     self._count(self.visit, part)
@@ -124,9 +127,12 @@ class Exchange:
         self.send(answers.typed(self.head, status, body))
 
     def send_error(self, error: ServingError, endpoint: Endpoint | None = None) -> None:
-        """The error as JSON with its status, in the shape of the endpoint, the head's where no other is given."""
+        """The error as JSON with its status, in the shape of the endpoint, the head's where no other is given; the end
+        of the connection where some of another answer is out."""
         endpoint = endpoint or self.head.endpoint
-        if endpoint is not None and endpoint.error_form is not None:
+        if self.has_begun:
+            self._cut_off()
+        elif endpoint is not None and endpoint.error_form is not None:
             status, body = endpoint.error_form(error)
             self.send(answers.typed(self.head, status, body, extra=header_lines(error)))
         else:
@@ -142,7 +148,10 @@ class Exchange:
 
     def send_plain_error(self, error: ServingError) -> None:
         """The error with its status, in the form of the endpoints that choose no content type."""
-        self.send(answers.plain_error(self.head, self._status(error), error.message, header_lines(error)))
+        if self.has_begun:
+            self._cut_off()
+        else:
+            self.send(answers.plain_error(self.head, self._status(error), error.message, header_lines(error)))
 
     def _status(self, error: ServingError) -> int:
         return status_of(error, self.head.tells_memory)
@@ -201,16 +210,35 @@ class Exchange:
         if request is not None:
             request.cancel()
 
-    def fail(self, error: Exception) -> None:
+    def responder(self, take: RespondCallback) -> RespondCallback:
+        """What a request of this exchange answers to, where `take` makes the answer of the responses."""
+        return partial(self.take_with, take)
+
+    def take_with(self, take: RespondCallback, response: InferenceResponse) -> None:
+        """Takes a response, of which the client learns even where that fails; never raises."""
+        try:
+            take(response)
+        except Exception as error:
+            self.fail(error, has_failed_before=response.error is not None)
+
+    def fail(self, error: Exception, has_failed_before: bool = False) -> None:
         """A response could not be written, other than expected: the client gets an error in its place, or the end of
         the connection where some of the answer is out. It must not wait for what will never come."""
         log.error("failed to answer %s %s", self.head.method, self.head.path, exc_info=error)
         request = self.request
-        if self.has_begun:
+        failure = unwritten_error(error)
+        if request is not None and not has_failed_before:
+            request.note_unanswered(failure.message)
+        self.send_own_error(failure)
+        if request is not None:
+            request.cancel()
+
+    def _cut_off(self) -> None:
+        """Some of a streamed answer is out, and the rest will not come: the end of the connection says so."""
+        request = self.request
+        if not self.is_answered:
             self.connection.close_after(self)
             self.send(b"")
-        else:
-            self.send_own_error(InternalError("the server failed to answer the request"))
         if request is not None:
             request.cancel()
 

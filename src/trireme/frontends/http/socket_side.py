@@ -193,7 +193,11 @@ class OrderedAnswers(SocketSide):
         if self._is_write_paused and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
             self.abort()
             return
-        transport.write(data)
+        try:
+            transport.write(data)
+        except Exception:
+            self.abort()  # nobody knows what of it is out
+            raise
         exchanges.popleft()
         if exchanges or self._is_last_read or self._unread or self._owes_continue:
             self._go_on(transport)
@@ -205,9 +209,7 @@ class OrderedAnswers(SocketSide):
             first = exchanges[0]
             if first.held is not None:
                 transport.writelines(first.held)
-                held_bytes = sum(map(len, first.held))
-                self._held_bytes -= held_bytes
-                self.inflight.hold(-held_bytes)
+                self._let_go_of_held(first.held)
                 first.held = None
             if not first.is_answered:
                 break
@@ -221,8 +223,20 @@ class OrderedAnswers(SocketSide):
                 transport.write(answers.CONTINUE)
         self._read_on()
 
+    def _let_go_of_held(self, held: list[Buffer]) -> None:
+        held_bytes = sum(map(len, held))
+        self._held_bytes -= held_bytes
+        self.inflight.hold(-held_bytes)
+
     def close_after(self, exchange: Exchange) -> None:
         self._is_last_read = True
+        later: list[Exchange] = []
+        while self._exchanges[-1] is not exchange:
+            later.append(self._exchanges.pop())
+        for unsent in later:
+            if unsent.held is not None:
+                self._let_go_of_held(unsent.held)
+        self._owner.leaving.do([unsent.cancel for unsent in later if not unsent.is_answered])
 
     def _read_on(self) -> None:
         """Goes on with what was left unread."""

@@ -321,7 +321,8 @@ class HttpClientConnection(ClientConnection):
             self._closes = True
 
     def _respond(self, exchange: Exchange, document: InferDocument, response: InferenceResponse) -> None:
-        InferAnswer(exchange, self._lane.background, document, self._lane.encoder).respond(response)
+        answer = InferAnswer(exchange, self._lane.background, document, self._lane.encoder)
+        exchange.take_with(answer.respond, response)
 
     # --- AnswerSink
 

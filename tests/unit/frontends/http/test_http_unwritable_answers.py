@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from trireme.core.errors import InternalError
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 
-FAILURE = b'{"error":"the server failed to answer the request"}'
+FAILURE = b'{"error":"the server failed to answer the request: TypeError: '
 TENSOR = Tensor("OUTPUT0", "FP32", (1,), bytes(4))
 INFER = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,1],"data":[1]}]}'
 WAYS = {
@@ -65,3 +67,131 @@ def test_a_stream_whose_next_response_cannot_be_written_ends_with_its_connection
     assert not answer.endswith(b"0\r\n\r\n")  # a client can tell that this is not all
     assert client.transport.is_closed or client.transport.has_written_eof
     assert server.requests[0].is_cancelled
+
+
+class Counted:
+    """Statistics of the model."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def record_unanswered(self, request: Any, message: str) -> None:
+        self.messages.append(message)
+
+
+@pytest.mark.parametrize("tensor", [TENSOR, LARGE], ids=["short", "long"])
+def test_such_a_response_counts_as_a_failure_of_its_request(
+    tensor: Tensor, client: Any, server: Any, post: Any
+) -> None:
+    counted = Counted()
+
+    def behave(request: Any) -> None:
+        request.answer_stats = counted
+        request.respond(unwritable(tensor))
+
+    server.models["ident"].behaviour = behave
+    asyncio.run(told(client, post("/v2/models/ident/infer", INFER)))
+    [message] = counted.messages
+    assert message.startswith("the server failed to answer the request: TypeError: ")
+
+
+def break_after_one(request: Any) -> None:
+    request.respond(InferenceResponse([TENSOR], is_final=False))
+    request.respond(unwritable(is_final=False))
+
+
+@pytest.mark.parametrize("is_answered_first", [False, True])
+def test_nothing_is_written_behind_a_stream_that_was_cut_off(
+    is_answered_first: bool, client: Any, server: Any, post: Any
+) -> None:
+    started: list[Any] = []
+    server.models["stream"].behaviour = started.append
+    if not is_answered_first:
+        server.models["ident"].behaviour = lambda request: None
+    begun = post("/v2/models/ident/infer", INFER)[:-5]
+    client.feed(post("/v2/models/stream/generate_stream", b'{"INPUT0":"x"}') + 2 * post(*WAYS["infer"][:2]) + begun)
+    assert client.take() == b""
+    held_bytes = client.connection._held_bytes
+    assert (held_bytes > 0) == is_answered_first
+
+    async def story() -> None:
+        break_after_one(started[0])
+        answer = client.take()
+        assert answer.count(b"HTTP/1.1 ") == answer.count(b"data: ") == 1
+        assert client.transport.has_written_eof  # closed behind what the client still sends
+        assert [request.is_cancelled for request in server.requests[1:]] == 2 * [not is_answered_first]
+        client.feed(b"ce}]}" + post("/v2/models/ident/infer", INFER))
+        assert (client.take(), len(server.requests), client.connection._held_bytes) == (b"", 3, 0)
+
+    asyncio.run(story())
+
+
+def test_a_stream_that_ends_with_its_connection_is_the_last_answer(client: Any, server: Any, post: Any) -> None:
+    """Of HTTP/1.0, whose clients take no chunks."""
+    old = post("/v2/models/stream/generate_stream", b'{"INPUT0":"x"}').replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\n")
+    started: list[Any] = []
+    server.models["stream"].behaviour = started.append
+    client.feed(old.replace(b"\r\n\r\n", b"\r\nConnection: keep-alive\r\n\r\n") + post(*WAYS["infer"][:2]))
+    started[0].respond(InferenceResponse([TENSOR], is_final=False))
+    started[0].respond(InferenceResponse([TENSOR]))
+    answer = client.take()
+    assert answer.count(b"HTTP/1.") == 1
+    assert answer.count(b"data: ") == 2
+    assert client.transport.is_closed or client.transport.has_written_eof
+
+
+def test_an_error_behind_some_of_an_answer_ends_the_connection_too(client: Any, server: Any, post: Any) -> None:
+    def refuse_late(request: Any) -> None:
+        request.respond(InferenceResponse([TENSOR], is_final=False))
+        raise InternalError("no more")
+
+    server.models["stream"].behaviour = refuse_late
+    answer = client.ask(post("/v2/models/stream/generate_stream", b'{"INPUT0":"x"}'))
+    assert answer.count(b"HTTP/1.1 ") == answer.count(b"data: ") == 1
+    assert client.transport.is_closed
+    assert server.requests[0].is_cancelled
+
+
+def test_a_large_answer_that_cannot_be_written_to_its_end_is_not_followed_by_an_error(
+    client: Any, server: Any, post: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tensors are written one by one, the first of them behind the head."""
+    body = INFER.replace(b"}]}", b'}],"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}}]}')
+    server.models["ident"].behaviour = lambda request: request.respond(InferenceResponse([LARGE]))
+    write = client.transport.write
+
+    def write_once(data: Any) -> None:
+        write(data)
+        monkeypatch.setattr(client.transport, "write", raise_)
+
+    def raise_(data: Any) -> None:
+        monkeypatch.setattr(client.transport, "write", write)
+        raise BufferError("no such buffer")
+
+    monkeypatch.setattr(client.transport, "write", write_once)
+    answer = client.ask(post("/v2/models/ident/infer", body))
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert client.transport.is_closed
+
+
+def test_a_model_that_is_loaded_for_nobody_is_asked_nothing(client: Any, server: Any, post: Any) -> None:
+    """The server ends while a request waits for its model, and the request is answered by that."""
+    loaded = asyncio.Event()
+
+    async def story() -> None:
+        async def wait(name: str, version: str) -> None:
+            await loaded.wait()
+            server.models["text"].is_placeholder = False
+
+        server.calls.inference = SimpleNamespace(loaded=wait)
+        server.models["text"].is_placeholder = True
+        client.feed(post("/v2/models/text/generate", b'{"INPUT0":"x"}'))
+        await asyncio.sleep(0)
+        client.connection.answer_rest()
+        assert client.take().startswith(b"HTTP/1.1 503 ")
+        loaded.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    asyncio.run(story())
+    assert server.requests == []

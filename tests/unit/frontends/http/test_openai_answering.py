@@ -19,6 +19,7 @@ from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.openai.answering import WholeAnswer
 from trireme.frontends.http.endpoints.openai.prompts import ModelInput
 from trireme.frontends.http.endpoints.openai.responses import ResponseReader
+from trireme.frontends.http.exchange import Exchange
 from trireme.protocol.openai.answers import ChatWriter
 from trireme.protocol.openai.usage import Usage
 from trireme.server.long_work import INLINE_JSON_BYTES
@@ -45,7 +46,9 @@ class KeptAnswer:
     def send_error(self, error: Any) -> None:
         self.send(error)
 
-    def fail(self, error: Exception) -> None:
+    responder, take_with = Exchange.responder, Exchange.take_with
+
+    def fail(self, error: Exception, has_failed_before: bool = False) -> None:
         self.send(error)
 
 

@@ -62,10 +62,7 @@ class EventStream(ABC):
             self._encode_and_send(request, response)
 
     def _encode_and_send(self, request: InferenceRequest, response: InferenceResponse) -> None:
-        try:
-            self._send(response.is_final, self.encode(request, response))
-        except Exception as error:
-            self._exchange.fail(error)
+        self._send(response.is_final, self.encode(request, response))
 
     def _send_held(self, held_bytes: int, is_final: bool, encoded: Encoded) -> None:
         self._send(is_final, encoded)

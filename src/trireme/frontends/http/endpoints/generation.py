@@ -133,9 +133,8 @@ class GenerateEndpoints:
         if call.backend == "llm":
             _choose_streaming(document, call, answer_type is GenerateStreamAnswer)
         answer = answer_type(self._background, exchange, self._load_metrics(head))
-        request = InferenceRequest(
-            head.model_name, head.model_version, document.request_id, document.inputs, answer.respond
-        )
+        respond = exchange.responder(answer.respond)
+        request = InferenceRequest(head.model_name, head.model_version, document.request_id, document.inputs, respond)
         request.parameters = document.parameters
         exchange.request = request
         exchange.body = b""
@@ -188,15 +187,12 @@ class GenerateAnswer:
             self._kept = response
         if not response.is_final:
             return
-        try:
-            if self._count != 1 or self._kept is None:
-                self._answer((encode_error(NOT_ONE_RESPONSE), self._status))
-            elif is_long_json(self._kept.outputs):
-                self._answer_long(request, self._kept)
-            else:
-                self._answer(encode_response(request, self._kept))
-        except Exception as error:
-            self._exchange.fail(error)
+        if self._count != 1 or self._kept is None:
+            self._answer((encode_error(NOT_ONE_RESPONSE), self._status))
+        elif is_long_json(self._kept.outputs):
+            self._answer_long(request, self._kept)
+        else:
+            self._answer(encode_response(request, self._kept))
 
     def _answer_long(self, request: InferenceRequest, response: InferenceResponse) -> None:
         try:

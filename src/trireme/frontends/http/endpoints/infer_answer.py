@@ -63,8 +63,6 @@ class InferAnswer:
                 self._answer(request, response)
         except ServingError as error:
             self._fail(error)
-        except Exception as error:
-            exchange.fail(error)
 
     def _answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Raises ServingError where the answer cannot be written, or there is no room for it."""

@@ -220,9 +220,10 @@ class InferEndpoint:
         if document.mistyped:
             self._tell_mistyped(head.model_name, document.mistyped)
         if head.accepts_events:
-            respond = StreamedInferAnswer(exchange, self._background, document).respond
+            take = StreamedInferAnswer(exchange, self._background, document).respond
         else:
-            respond = InferAnswer(exchange, self._background, document, self._encoder).respond
+            take = InferAnswer(exchange, self._background, document, self._encoder).respond
+        respond = exchange.responder(take)
         request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, respond)
         request.requested_outputs = document.requested_outputs
         request.wishes = document.wishes

@@ -112,7 +112,7 @@ class _EventStream:
 
     @property
     def is_there(self) -> bool:
-        return not (self._exchange.is_answered or self._exchange.is_abandoned)
+        return not self._exchange.is_abandoned
 
     def send(self, data: bytes) -> bool:
         if not self.is_there:

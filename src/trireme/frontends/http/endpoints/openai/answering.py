@@ -48,6 +48,7 @@ class RequestGroup:
             for request in self._requests:
                 if not request.is_cancelled:  # an earlier one has failed already
                     start_request(request)
+                    holder.answer_stats, holder.arrival_ns = request.answer_stats, request.arrival_ns
         except ServingError:
             self.cancel()
             raise
@@ -71,16 +72,7 @@ class GenerationAnswer(ABC):
     def receiver(self, reader: ResponseReader) -> Callable[[InferenceResponse], None]:
         """What takes the responses to one of the requests."""
         self._open_count += 1
-        return partial(self._take_response, reader)
-
-    def _take_response(self, reader: ResponseReader, response: InferenceResponse) -> None:
-        try:
-            self._respond(reader, response)
-        except Exception as error:
-            self.exchange.fail(error)
-            group, self.group = self.group, None
-            if group is not None:
-                group.cancel()
+        return self.exchange.responder(partial(self._respond, reader))
 
     def _respond(self, reader: ResponseReader, response: InferenceResponse) -> None:
         if self.exchange.is_answered or reader.is_over:

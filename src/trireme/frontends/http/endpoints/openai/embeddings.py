@@ -48,7 +48,7 @@ class EmbeddingEndpoint:
             if not isinstance(text, str):
                 raise FieldError("input", "This model takes texts, not token ids.", "unsupported_content")
             tensor = input_tensor(form.text_input, [text], form.has_batch)
-            respond = partial(answer.respond, index)
+            respond = exchange.responder(partial(answer.respond, index))
             made = InferenceRequest(request.model, "", request_id, {tensor.name: tensor}, respond)
             made.requested_outputs = (form.vector_output, "usage") if form.has_usage else (form.vector_output,)
             requests.append(made)
@@ -74,14 +74,6 @@ class EmbeddingAnswer:
 
     def respond(self, index: int, response: InferenceResponse) -> None:
         """Takes a response to the request for one text."""
-        try:
-            self._take(index, response)
-        except Exception as error:
-            self._exchange.fail(error)
-            if self.group is not None:
-                self.group.cancel()
-
-    def _take(self, index: int, response: InferenceResponse) -> None:
         if self._exchange.is_answered or (response.is_empty and not response.is_final):
             return
         error = response.error

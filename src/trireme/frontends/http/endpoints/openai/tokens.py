@@ -95,16 +95,11 @@ def _ask(
         if response.error is not None:
             exchange.send_error(response.error)
         elif not missing:
-            try:
-                body = encode([given[name] for name in outputs], response.parameters or {})
-            except Exception as error:
-                exchange.fail(error)
-            else:
-                exchange.send_json(body)
+            exchange.send_json(encode([given[name] for name in outputs], response.parameters or {}))
         elif response.is_final:
             exchange.send_error(InternalError(f"the model gave no '{missing[0]}'"))
 
-    request = InferenceRequest(model, "", f"tok-{uuid.uuid4().hex}", {tensor.name: tensor}, respond)
+    request = InferenceRequest(model, "", f"tok-{uuid.uuid4().hex}", {tensor.name: tensor}, exchange.responder(respond))
     request.parameters = parameters
     request.requested_outputs = tuple(outputs)
     exchange.request = request
