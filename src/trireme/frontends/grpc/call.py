@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
-from trireme.core.errors import ServingError
+from trireme.core.errors import ServingError, unwritten_error
 from trireme.core.request import InferenceRequest
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import status_of
@@ -142,13 +142,14 @@ class Call(ABC):
         if isinstance(error, grpc.MessageFault):
             self._stop_with(error.status, error.text)
         elif isinstance(error, ServingError):
-            self.fail(error)
+            self._stop_with(status_of(error), error.message)
         else:
             self._fail_unexpectedly(error)
 
     def _fail_unexpectedly(self, error: Exception) -> None:
-        log.exception("a gRPC call of %s failed", self.stream.headers.path.decode("utf-8", "replace"))
-        self.finish(grpc.INTERNAL, f"{type(error).__name__}: {error}")
+        log.error("a gRPC call of %s failed", self.stream.headers.path.decode("utf-8", "replace"), exc_info=error)
+        failure = unwritten_error(error)
+        self._stop_with(status_of(failure), failure.message)
 
     def _close(self) -> None:
         """Marks the call as over; later calls do nothing."""

@@ -9,7 +9,7 @@ import orjson
 
 from trireme.core.clock import monotonic_ns
 from trireme.core.elements import Buffer
-from trireme.core.errors import InternalError, ServingError, UnsupportedError
+from trireme.core.errors import InternalError, ServingError, UnsupportedError, unwritten_error
 from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -84,21 +84,23 @@ class InferCall(UnaryCall):
                 return
             response = single
         request = self._request
-        if response.error is not None or request is None:
-            self.fail(response.error or InternalError("a response without its request"))
-            return
         try:
+            if response.error is not None or request is None:
+                self.fail(response.error or InternalError("a response without its request"))
+                return
             if self.plan.wants_explanation and request.trace is not None:
                 response.parameters = {**(response.parameters or {}), EXPLAIN_PARAMETER: explanation(request.trace)}
             pieces, size = self.context.encoder.encode(request, response)
-        except ServingError as error:
-            self.fail(error)
-        except Exception as error:
-            self._fail_unexpectedly(error)
-        else:
             if request.trace is not None:
                 request.trace.mark(GRPC_SEND_START, monotonic_ns())
             self.reply(pieces, size)
+        except Exception as error:
+            if response.error is None and request is not None:
+                request.note_unanswered(unwritten_error(error).message)
+            if isinstance(error, ServingError):
+                self.fail(error)
+            else:
+                self._fail_unexpectedly(error)
 
     def _begin(self, message: Buffer) -> None:
         if self.context.process_delay_s:

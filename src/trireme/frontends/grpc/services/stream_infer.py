@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trireme.core.elements import Buffer
-from trireme.core.errors import InternalError, ServingError
+from trireme.core.errors import InternalError, ServingError, unwritten_error
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -130,9 +130,15 @@ class StreamedRequest:
             self._refuse(request_id, error)
 
     def respond(self, response: InferenceResponse) -> None:
-        """One response to the client; called by the core."""
+        """One response to the client, who learns even of one that cannot be written; called by the core."""
         if self._call.is_done or self.is_complete:
             return
+        try:
+            self._take(response)
+        except Exception as error:
+            self._fail(response, error)
+
+    def _take(self, response: InferenceResponse) -> None:
         is_explained = response.is_final and self._call.plan.wants_explanation
         encoded = self._encode_explained(response) if is_explained else self._encode(response)
         if encoded is not None:
@@ -212,6 +218,28 @@ class StreamedRequest:
         self._pass_on(_whole(self._call.context.encoder.encode_refusal(request_id, error.message)), True)
         self._complete()
 
+    def _fail(self, response: InferenceResponse, error: Exception) -> None:
+        """An error takes the place of a response that cannot be written, and is the last of its request: what its model
+        still makes would stand behind a gap. Where not even that can be written, the stream ends."""
+        call = self._call
+        request = self.request
+        log.error("a response could not be written to a stream", exc_info=error)
+        failure = unwritten_error(error)
+        if request is not None and response.error is None:
+            request.note_unanswered(failure.message)
+        try:
+            if request is None or self.is_complete:
+                raise failure  # it is not this request's any more
+            item: Encoded | ServingError = failure
+            if not call.plan.answers_with_status:
+                item = _whole(call.context.encoder.encode_execution_error(request, failure.message, True))
+            self._pass_on(item, True)
+            self._complete()
+        except Exception:
+            call.break_off(failure)
+        if request is not None and not response.is_final:
+            request.cancel()
+
     def _pass_on(self, item: Encoded | ServingError, is_last: bool) -> None:
         """The last one takes the place of what the request holds."""
         request_bytes = self.held_bytes + self.charged_bytes if is_last else 0
@@ -274,6 +302,10 @@ class StreamInferCall(StreamCall):
         """Requests that a model has already go on."""
         if self._work is not None and self._work.is_busy:
             self.give_up(error)
+
+    def break_off(self, error: ServingError) -> None:
+        """Ends the stream with an error in the place of all that was still to come."""
+        self._stop_with(status_of(error), error.message)
 
     def deliver(self, item: Encoded | ServingError, request_bytes: int = 0) -> None:
         """Sends a message in the place of so much of its request, or ends the stream with an error."""
