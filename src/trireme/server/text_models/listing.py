@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from trireme.config.nearest import nearest
 from trireme.huggingface.adapters import AdapterListing, has_adapter
 from trireme.registry.model import Model
 from trireme.registry.registry import ModelRegistry
 from trireme.server.health import Health
+from trireme.server.long_work import create_threads
 from trireme.server.text_models.forms import embedding_form, generation_form
+
+T = TypeVar("T")
 
 ADAPTER_MARK: Final = ":"
 """Stands between the name of a model and that of its adapter."""
@@ -30,56 +35,66 @@ class ListedModel:
 
 
 class TextModels:
-    """The models that serve and are about texts."""
+    """The models that serve and are about texts. Used on the event loop's thread; the folders of their adapters, which
+    may be large, or on a disk that does not answer, are looked at beside it."""
 
     def __init__(self, registry: ModelRegistry, health: Health) -> None:
         self._registry = registry
         self._health = health
         self._listings: dict[Path, AdapterListing] = {}
+        self._threads = create_threads("adapters")
 
-    def listed(self) -> list[ListedModel]:
-        """By name; of several versions the newest counts."""
+    async def of_listed(self, make: Callable[[list[ListedModel]], T]) -> T:
+        """What is made of the list, by name; of several versions the newest counts. May run on a thread."""
         self._health.check_running()
         models = list(self._serving())
-        folders = {model.adapters_folder for model in models}
-        self._listings = {folder: listing for folder, listing in self._listings.items() if folder in folders}
-        found = []
-        for model in models:
-            found.append(ListedModel(model.name, model.loaded_s))
-            found += self._adapters(model)
-        return found
+        folders = {model.adapters_folder for model in models if model.adapters_folder is not None}
+        self._listings = {folder: self._listings.get(folder) or AdapterListing(folder) for folder in folders}
+        bases = [ListedModel(model.name, model.loaded_s) for model in models]
+        if not folders:
+            return make(bases)
+        listings = [None if (folder := model.adapters_folder) is None else self._listings[folder] for model in models]
+        work = partial(_make_of_all, bases, listings, make)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def find(self, name: str) -> ListedModel | None:
+    async def find(self, name: str) -> ListedModel | None:
         """The one of that name, without a look at all the others' adapters."""
         self._health.check_running()
         base, _, adapter = name.partition(ADAPTER_MARK)
-        for model in self._serving():
+        for model in list(self._serving()):
+            listed, folder = ListedModel(model.name, model.loaded_s), model.adapters_folder
             if model.name == name:
-                return ListedModel(model.name, model.loaded_s)
-            if model.name == base and model.adapters_folder is not None and has_adapter(model.adapters_folder, adapter):
-                return _as_listed(model, adapter)
+                return listed
+            if model.name == base and folder is not None:
+                look = partial(has_adapter, folder, adapter)
+                if await asyncio.get_running_loop().run_in_executor(self._threads, look):
+                    return _adapter_of(listed, adapter)
         return None
 
-    def nearest(self, name: str) -> str | None:
+    async def nearest(self, name: str) -> str | None:
         """The one that was probably meant by a name that no model has."""
-        close = nearest(name, [model.name for model in self.listed()])
+        close = await self.of_listed(lambda models: nearest(name, [model.name for model in models]))
         return None if close == name else close
 
     def _serving(self) -> Iterator[Model]:
         newest = {model.name: model for model in self._registry.models.serving()}
         return filter(_is_about_texts, newest.values())
 
-    def _adapters(self, model: Model) -> list[ListedModel]:
-        """Those of a language model, each under the name that it is asked for by."""
-        folder = model.adapters_folder
-        if folder is None:
-            return []
-        listing = self._listings.setdefault(folder, AdapterListing(folder))
-        return [_as_listed(model, name) for name in listing.folders()]
+
+def _make_of_all(
+    bases: list[ListedModel], listings: list[AdapterListing | None], make: Callable[[list[ListedModel]], T]
+) -> T:
+    """Behind each model its adapters, each under the name that it is asked for by."""
+    found = []
+    for base, listing in zip(bases, listings, strict=True):
+        found.append(base)
+        if listing is not None:
+            found += [_adapter_of(base, name) for name in listing.folders()]
+    return make(found)
 
 
-def _as_listed(model: Model, adapter: str) -> ListedModel:
-    return ListedModel(f"{model.name}{ADAPTER_MARK}{adapter}", model.loaded_s, model.name)
+def _adapter_of(base: ListedModel, adapter: str) -> ListedModel:
+    return ListedModel(f"{base.name}{ADAPTER_MARK}{adapter}", base.loaded_s, base.name)
 
 
 def _is_about_texts(model: Model) -> bool:

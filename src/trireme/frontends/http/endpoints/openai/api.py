@@ -49,6 +49,6 @@ def openai_routes(server: InferenceServer, options: HttpFrontendOptions, backgro
     return [
         *GenerationEndpoints(calls).routes(),
         *EmbeddingEndpoint(calls).routes(),
-        *ModelEndpoints(server).routes(),
+        *ModelEndpoints(server, background).routes(),
         *TokenEndpoints(calls).routes(),
     ]

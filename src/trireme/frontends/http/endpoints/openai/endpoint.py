@@ -152,21 +152,29 @@ class ModelCalls:
         try:
             call = self._server.calls.open(request.model, "")
         except NotFoundError:
-            call, request = self._open_base(request)
+            opened = self._open_base(request)
+            if opened is None:
+                self.background.run(exchange, self._refuse_unknown(exchange, request.model))
+                return
+            call, request = opened
         if call.is_loading:  # what it takes is known for sure once it is loaded
             self.background.run(exchange, self._open_when_loaded(answer, exchange, request))
         else:
             answer(exchange, call, request)
 
-    def _open_base(self, request: RequestT) -> tuple[CalledModel, RequestT]:
-        """The model whose adapter is asked for, `<model>:<adapter>`; raises UnknownModelError."""
+    async def _refuse_unknown(self, exchange: Exchange, name: str) -> None:
+        error = UnknownModelError(name, await self._server.text_models.nearest(name))
+        refuse_unread(self._server.calls, exchange, name, "", error)
+
+    def _open_base(self, request: RequestT) -> tuple[CalledModel, RequestT] | None:
+        """The model whose adapter is asked for, `<model>:<adapter>`; None where there is none such."""
         base, _, adapter = request.model.partition(ADAPTER_MARK)
         try:
             call = self._server.calls.open(base, "") if adapter else None
         except NotFoundError:
             call = None
         if call is None or not (call.has_adapters or call.is_loading):
-            raise UnknownModelError(request.model, self._server.text_models.nearest(request.model)) from None
+            return None
         is_written = isinstance(request, CompletionRequest | ChatRequest)  # tokens are those of the model
         return call, replace(request, model=base, **({"adapter": adapter} if is_written else {}))
 
