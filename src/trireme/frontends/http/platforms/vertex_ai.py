@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json"
 REDIRECT_HEADER = "x-vertex-ai-triton-redirect"
 _POSTED = re.compile(
-    r".*/(infer|generate|generate_stream|index|load|unload|register|unregister)"
-    r"|/v1/((chat/)?completions|embeddings)|/(de)?tokenize|/v2/recording/(start|fetch|stop)"
+    r"/v2/(models/[^/]+(/versions/[0-9]+)?/(infer|generate|generate_stream)"
+    r"|repository(/[^/]+)?/(index|models/[^/]+/(load|unload))"
+    r"|(system|cuda)sharedmemory(/region/[^/]+)?/(register|unregister)"
+    r"|recording/(start|fetch|stop))"
+    r"|/v1/((chat/)?completions|embeddings)|/(de)?tokenize"
 )
-"""The paths that are asked with a body; of all others what the method GET answers is meant."""
+"""The paths that are asked with a body; of all others what the method GET answers is meant. Models have any names, also
+those of what is asked of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class VertexAiTranslation:
         if not redirect:
             head.path = model_path(self.model_name)
             return
-        head.path = "/" + redirect.removeprefix("/")
+        path = redirect.partition("?")[0].partition("#")[0]  # as of any request: nothing here reads a query
+        head.path = "/" + path.strip("/")
         if head.method == "POST" and not _POSTED.fullmatch(head.path):
             head.method = "GET"
 
