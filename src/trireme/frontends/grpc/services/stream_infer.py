@@ -134,17 +134,14 @@ class StreamedRequest:
         if self._call.is_done or self.is_complete:
             return
         try:
-            self._take(response)
+            is_explained = response.is_final and self._call.plan.wants_explanation
+            encoded = self._encode_explained(response) if is_explained else self._encode(response)
+            if encoded is not None:
+                self._pass_on(encoded, response.is_final)
+            if response.is_final:
+                self._complete()
         except Exception as error:
             self._fail(response, error)
-
-    def _take(self, response: InferenceResponse) -> None:
-        is_explained = response.is_final and self._call.plan.wants_explanation
-        encoded = self._encode_explained(response) if is_explained else self._encode(response)
-        if encoded is not None:
-            self._pass_on(encoded, response.is_final)
-        if response.is_final:
-            self._complete()
 
     def give_up(self) -> InferenceRequest | None:
         """Nobody waits for it any more; the request, which leads back here, so that one of the two has to let go."""

@@ -59,16 +59,17 @@ class InferAnswer:
         try:
             if response.error is not None:
                 self._fail(response.error)
-            elif request is not None:
-                self._answer(request, response)
+            elif request is None:
+                return
+            elif self._document.is_all_binary or not is_long_json(response.outputs):
+                self._send(encode_answer(self._encoder, request, response, self._document))
+            else:
+                self._answer_long(request, response)
         except ServingError as error:
             self._fail(error)
 
-    def _answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
-        """Raises ServingError where the answer cannot be written, or there is no room for it."""
-        if self._document.is_all_binary or not is_long_json(response.outputs):
-            self._send(encode_answer(self._encoder, request, response, self._document))
-            return
+    def _answer_long(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        """Raises ServingError where there is no room for the answer."""
         self._exchange.hold(json_memory_bytes(response.outputs))
         encode = partial(encode_answer, InferEncoder(), request, response, self._document)
         self._background.ordered_work(self._exchange).compute(encode, self._send)

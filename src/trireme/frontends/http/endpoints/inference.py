@@ -223,7 +223,7 @@ class InferEndpoint:
             take = StreamedInferAnswer(exchange, self._background, document).respond
         else:
             take = InferAnswer(exchange, self._background, document, self._encoder).respond
-        respond = exchange.responder(take)
+        respond = partial(exchange.take_with, take)  # what `responder` gives, without a call
         request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, respond)
         request.requested_outputs = document.requested_outputs
         request.wishes = document.wishes
