@@ -107,20 +107,3 @@ def test_what_looks_at_answers_costs_none(bench: Any, caplog: pytest.LogCaptureF
     instance.finish()
     assert bench.client.order == ["a", "b"]
     assert "failed to look at a response of model 'model'" in caplog.text
-
-
-def test_a_sequence_whose_state_cannot_be_kept_fails_and_gives_its_slot_back(bench: Any) -> None:
-    bench.build(sequence_batching=SequenceBatchingConfig(max_idle_us=1_000_000), max_batch_size=1)
-    instance = bench.instance()
-
-    def take_states(*told: Any) -> None:
-        raise MemoryError("no room for a state")
-
-    bench.scheduler._progress._inputs.take_states = take_states
-    [request] = bench.send("a", correlation_id=1, flags=3)
-    request.answer_stats = bench.stats
-    instance.finish()
-    assert bench.client.error("a").message.endswith("MemoryError: no room for a state")
-    assert bench.stats.fail_counts[OTHER] == 1
-    bench.send("b", correlation_id=2, flags=3)
-    assert instance.seen[-1] == ["b"]

@@ -76,10 +76,15 @@ class Way:
             labels={"OUT": ["cat", "dog", "fish"]},
         )
         self.answers: list[InferenceResponse] = []
-        request = self.request = InferenceRequest("m", "", "", {}, self.answers.append)
+        self.on_answer: Any = lambda: None
+        request = self.request = InferenceRequest("m", "", "", {}, self.take)
         request.wishes = wishes
         self.stats = request.answer_stats = model.stats
         self.pass_on = ResponseStages(model, request, Tracing(TraceSettingsStore(TraceSettings())), regions, threads)
+
+    def take(self, response: InferenceResponse) -> None:
+        self.answers.append(response)
+        self.on_answer()
 
 
 def scores(*values: float, is_final: bool = True) -> InferenceResponse:
@@ -125,28 +130,25 @@ def test_a_wish_that_cannot_be_fulfilled_is_the_answer_and_not_the_end(
     assert (way.stats.fail_counts[OTHER], way.request.is_unanswered) == (1, True)
 
 
-class Shapeless(Tensor):
-    """A tensor of which nobody can tell the shape."""
+class UnknownRegion:
+    """Memory of which nobody can tell whether it is still there."""
 
-    __slots__ = ()
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "shape":
-            raise ValueError("no shape")
-        return super().__getattribute__(name)
+    @property
+    def is_cut_off(self) -> bool:
+        raise ValueError("no memory")
 
 
 @pytest.mark.parametrize("has_wishes", [False, True])
 def test_a_stage_that_raises_is_an_error_for_the_client_and_a_failure_in_the_statistics(
     threads: ThreadPoolExecutor, has_wishes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    way = Way(threads, OutputWishes({"OUT": 1}, {}) if has_wishes else None)
-    way.pass_on(InferenceResponse([Shapeless("OUT", "FP32", (1, 1, 3), bytes(12))]))
+    way = Way(threads, OutputWishes({"OUT": 1}, {}) if has_wishes else None, [UnknownRegion()])
+    way.pass_on(scores(1, 2, 3))
     (answer,) = way.answers
     assert answer.is_final
     assert answer.error is not None
     assert answer.error.kind is ErrorKind.INTERNAL
-    assert answer.error.message == "the server failed to answer the request: ValueError: no shape"
+    assert answer.error.message == "the server failed to answer the request: ValueError: no memory"
     assert way.stats.error_count == way.stats.fail_counts[OTHER] == 1
     assert "a response of model 'm' could not be made what its client is to get" in caplog.text
 
@@ -157,8 +159,7 @@ def test_a_long_wish_that_cannot_be_fulfilled_is_counted_too(threads: ThreadPool
 
     async def scenario() -> None:
         answered = asyncio.Event()
-        take = way.answers.append
-        way.pass_on._respond = lambda response: (take(response), answered.set())
+        way.on_answer = answered.set
         way.pass_on(InferenceResponse([odd]))
         await answered.wait()
 

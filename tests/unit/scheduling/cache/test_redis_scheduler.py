@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -161,7 +162,7 @@ def test_a_request_that_cannot_be_enqueued_behind_the_lookup_is_answered(
     def enqueue(request: Any) -> None:
         raise OverflowError("no such place")
 
-    desk.bench.scheduler.enqueue = enqueue
+    desk.scheduler._inner = SimpleNamespace(enqueue=enqueue, inflight_count=0)  # type: ignore[assignment]
 
     async def story() -> None:
         await desk.send("a")

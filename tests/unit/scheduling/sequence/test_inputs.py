@@ -13,6 +13,7 @@ from trireme.config.text.pbtxt import parse_text
 from trireme.core.errors import InvalidArgumentError
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.observe.failure_reasons import OTHER
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.scheduler import create_scheduler
 
@@ -176,3 +177,19 @@ def test_a_state_file_that_is_missing_or_short_is_named(bench: Any, folder: Path
         build(bench, folder, states=STATES.replace('"seen"', '"other"'))
     with pytest.raises(InvalidArgumentError, match="must stay in"):
         build(bench, folder, states=STATES.replace('"seen"', '"../seen"'))
+
+
+def test_a_sequence_whose_state_cannot_be_kept_fails_and_gives_its_slot_back(bench: Any, tmp_path: Path) -> None:
+    (tmp_path / "initial_state").mkdir()
+    (tmp_path / "initial_state" / "seen").write_bytes(bytes(4))
+    instance = build(bench, tmp_path, size=1, states=STATES)
+    stats = ModelStats("model", 1)
+    [request] = bench.send("a", correlation_id=1, flags=START | END)
+    request.answer_stats = stats
+    gone = memoryview(bytes(4))
+    gone.release()
+    instance.finish([InferenceResponse([Tensor("SEEN_OUT", "INT32", (1, 1), gone)])])
+    assert bench.client.error("a").message.startswith("the server failed to answer the request: ValueError: ")
+    assert stats.fail_counts[OTHER] == 1
+    bench.send("b", correlation_id=2, flags=START | END)
+    assert instance.seen == [["a"], ["b"]]
