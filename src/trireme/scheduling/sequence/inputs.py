@@ -111,7 +111,7 @@ class SequenceInputs:
 
 def _id_data(datatype: str, correlation_id: int | str) -> bytes:
     if datatype == BYTES:
-        text = str(correlation_id).encode()
+        text = str(correlation_id).encode("utf-8", "replace")  # a model that asks another may send any
         return _STRING_LENGTH.pack(len(text)) + text
     size = ITEM_SIZE[datatype]
     number = correlation_id if isinstance(correlation_id, int) else 0

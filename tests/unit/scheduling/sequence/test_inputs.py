@@ -193,3 +193,9 @@ def test_a_sequence_whose_state_cannot_be_kept_fails_and_gives_its_slot_back(ben
     assert stats.fail_counts[OTHER] == 1
     bench.send("b", correlation_id=2, flags=START | END)
     assert instance.seen == [["a"], ["b"]]
+
+
+def test_a_correlation_id_that_is_no_utf_8_is_given_as_near_as_can_be(bench: Any) -> None:
+    instance = build(bench, id_type="TYPE_STRING")
+    bench.send("a", correlation_id="s\udcff", flags=START)
+    assert bytes(instance.batches[0].requests[0].inputs["ID"].data)[4:] == b"s?"
