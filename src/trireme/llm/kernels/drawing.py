@@ -120,3 +120,77 @@ def mass(values: torch.Tensor, temperatures: torch.Tensor, largest: torch.Tensor
         TILE=_TILE, num_warps=4,
     )  # fmt: skip
     return sums.sum(-1, keepdim=True)
+
+
+@triton.jit
+def _rank(logits):  # type: ignore[no-untyped-def]
+    """A number without a sign, of which the larger one is that of the larger logit."""
+    bits = logits.to(tl.uint32, bitcast=True)
+    return tl.where(bits >> 31 != 0, bits ^ 0xFFFFFFFF, bits ^ 0x80000000)
+
+
+@triton.jit(do_not_specialize=["unit"], do_not_specialize_on_alignment=["values", "temperatures", "largest"])
+def _masses_kernel(  # type: ignore[no-untyped-def]
+    values, temperatures, largest, ranks, sums, N, tiles, stride_temperatures, unit, TILE: tl.constexpr
+):  # fmt: skip
+    """What `_mass_kernel` sums up, above each of sixteen limits: the row's rank, and so many units more."""
+    row = tl.program_id(0).to(tl.int64)
+    tile = tl.program_id(1)
+    n = tile * TILE + tl.arange(0, TILE)
+    logits = tl.load(values + row * N + n, mask=n < N, other=float("-inf"))
+    scaled = logits.to(tl.float64) / tl.load(temperatures + row * stride_temperatures)
+    weights = tl.where(n < N, tl.exp(scaled - tl.load(largest + row)), 0.0)
+    rank = _rank(logits).to(tl.int64)
+    first = tl.load(ranks + row)
+    for step in tl.static_range(16):
+        limit = first + step * unit.to(tl.int64)
+        tl.store(sums + (row * tiles + tile) * 16 + step, tl.sum(tl.where(rank >= limit, weights, 0.0), 0))
+
+
+@triton.jit(do_not_specialize=["unit"], do_not_specialize_on_alignment=["shares", "temperatures", "wanted", "floors"])
+def _narrow_kernel(  # type: ignore[no-untyped-def]
+    sums, shares, wanted, ranks, temperatures, floors, tiles, stride_shares, stride_temperatures, unit,
+    IS_FIRST: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """Takes the last of the sixteen limits above which there is enough; of the first ones, it says how much that is."""
+    row = tl.program_id(0).to(tl.int64)
+    tile = tl.arange(0, TILES)[:, None]
+    step = tl.arange(0, 16)[None, :]
+    parts = tl.load(sums + (row * tiles + tile) * 16 + step, mask=tile < tiles, other=0.0)
+    masses = tl.sum(parts, 0)
+    if IS_FIRST:
+        enough = tl.max(masses, 0) * tl.load(shares + row * stride_shares)
+        tl.store(wanted + row, enough)
+    else:
+        enough = tl.load(wanted + row)
+    found = tl.maximum(tl.sum((masses >= enough).to(tl.int32), 0) - 1, 0)
+    rank = tl.load(ranks + row) + found * unit.to(tl.int64)
+    tl.store(ranks + row, rank)
+    bits = rank.to(tl.uint32)
+    bits = tl.where(bits >> 31 != 0, bits ^ 0x80000000, bits ^ 0xFFFFFFFF)
+    logit = bits.to(tl.float32, bitcast=True).to(tl.float64)
+    tl.store(floors + row, logit / tl.load(temperatures + row * stride_temperatures))
+
+
+def top_p_floor(
+    values: torch.Tensor, temperatures: torch.Tensor, largest: torch.Tensor, shares: torch.Tensor
+) -> torch.Tensor:
+    """For each row the scaled logit of the last token, by falling logits, with which the tokens have that share of the
+    probability; all are `[rows, 1]`. Instead of sorting, the logit's bits are found, four at a time."""
+    rows, size = values.shape
+    tiles = triton.cdiv(size, _TILE)
+    sums = torch.empty((rows, tiles, 16), dtype=torch.float64, device=values.device)
+    ranks = torch.zeros(rows, dtype=torch.int64, device=values.device)
+    wanted = torch.empty(rows, dtype=torch.float64, device=values.device)
+    floors = torch.empty((rows, 1), dtype=torch.float64, device=values.device)
+    largest = largest.contiguous()
+    for shift in range(28, -1, -4):
+        _masses_kernel[(rows, tiles)](
+            values, temperatures, largest, ranks, sums, size, tiles, temperatures.stride(0), 1 << shift, TILE=_TILE,
+            num_warps=4,
+        )  # fmt: skip
+        _narrow_kernel[(rows,)](
+            sums, shares, wanted, ranks, temperatures, floors, tiles, shares.stride(0), temperatures.stride(0),
+            1 << shift, IS_FIRST=shift == 28, TILES=max(2, triton.next_power_of_2(tiles)), num_warps=4,
+        )  # fmt: skip
+    return floors

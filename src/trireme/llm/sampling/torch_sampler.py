@@ -28,9 +28,7 @@ from trireme.llm.sampling.token_history import top_p_of
 from trireme.llm.sampling.torch_noise import gumbel, token_steps
 
 _AT_ONCE = 2**22
-_AT_ONCE_SORTED = 2**24
-"""Logits that are drawn from at once, and that are sorted at once where kernels do the rest: it bounds the memory, at 8
-bytes each several times over."""
+"""Logits that noise is drawn for at once, without kernels: it bounds the memory, at 8 bytes each several times over."""
 _COLUMNS = 7
 """Of the table of what rows draw with."""
 _FIRST_TRY = 256
@@ -65,6 +63,12 @@ class RowKernels(Protocol):
         self, values: torch.Tensor, temperatures: torch.Tensor, largest: torch.Tensor, floors: torch.Tensor, /
     ) -> torch.Tensor:
         """For each row the sum of exp(scaled logit - largest), of those that are not below the floor."""
+        ...
+
+    def top_p_floor(
+        self, values: torch.Tensor, temperatures: torch.Tensor, largest: torch.Tensor, shares: torch.Tensor, /
+    ) -> torch.Tensor:
+        """For each row the scaled logit of the last token with which the likeliest ones have that share."""
         ...
 
 
@@ -116,7 +120,9 @@ class TorchSampler:
         numbers = table.view(torch.float64)
         for floor in (None, numbers[:, 4:5]):
             self._kernels.draw(values, table[:, 2:3], numbers[:, 4:5], floor)
-        self._kernels.mass(values, numbers[:, 4:5], numbers[:, 4:5], numbers[:, 4:5])
+        ones = numbers[:, 4:5]
+        self._kernels.mass(values, ones, ones, ones)
+        self._kernels.top_p_floor(values, ones, ones, numbers[:, 5:6])
         self._bound(values, [0], [every_token(self._vocab_size)])
 
     def choose(
@@ -167,16 +173,16 @@ class TorchSampler:
             return tensor.to(self._device)
         return tensor.pin_memory().to(self._device, non_blocking=True)
 
-    def _rows_at_once(self) -> int:
-        return max(1, _AT_ONCE // self._vocab_size)
+    def _rows_at_once(self, count: int) -> int:
+        """Of so many."""
+        return max(1, _AT_ONCE // self._vocab_size if self._kernels is None else count)
 
     def _runs(self, kinds: Items[_Kind]) -> list[tuple[_Kind, int, int]]:
         """Neighbours of one kind, at most so many at once as there is memory for."""
-        at_once = self._rows_at_once() if self._kernels is None else max(1, _AT_ONCE_SORTED // self._vocab_size)
+        at_once = self._rows_at_once(len(kinds))
         runs: list[tuple[_Kind, int, int]] = []
         for place, kind in enumerate(kinds):
-            needs_memory = self._kernels is None or kind is _Kind.TOP_P
-            if runs and runs[-1][0] is kind and (not needs_memory or place - runs[-1][1] < at_once):
+            if runs and runs[-1][0] is kind and place - runs[-1][1] < at_once:
                 runs[-1] = (kind, runs[-1][1], place + 1)
             else:
                 runs.append((kind, place, place + 1))
@@ -208,8 +214,8 @@ class TorchSampler:
             flat.index_add_(0, *self._sent(edits.increase))
         if edits.forbidden.places:
             flat.index_fill_(0, self._sent(edits.forbidden)[0], -math.inf)
-        at_once = self._rows_at_once() if self._kernels is None else len(edits.bounded_rows)
-        for first in range(0, len(edits.bounded_rows), max(1, at_once)):
+        at_once = self._rows_at_once(len(edits.bounded_rows))
+        for first in range(0, len(edits.bounded_rows), at_once):
             self._bound(values, edits.bounded_rows[first : first + at_once], edits.allowed[first : first + at_once])
 
     def _bound(self, values: torch.Tensor, rows: list[int], allowed: list[TokenBits]) -> None:
@@ -273,6 +279,8 @@ class TorchSampler:
         return torch.where(rows.top_p < 1.0, limited, floor)
 
     def _top_p_floor(self, rows: _Rows, largest: torch.Tensor) -> torch.Tensor:
+        if self._kernels is not None:
+            return self._kernels.top_p_floor(rows.logits, rows.temperature, largest, rows.top_p)
         if self._device.type == "cpu" and self._vocab_size > _FIRST_TRY:
             wanted = rows.top_p * (rows.scaled() - largest).exp_().sum(-1, keepdim=True)
             falling = rows.logits.topk(_FIRST_TRY).values.to(torch.float64) / rows.temperature

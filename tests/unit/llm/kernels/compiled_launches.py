@@ -138,7 +138,9 @@ def draws() -> Iterator[Launch]:
     yield "a bound of grammars", lambda: drawing.forbid(values, keys[:, 0].contiguous(), bits)
     for floors in (None, numbers[:, 5:6]):
         yield f"draw, {floors is not None}", lambda f=floors: drawing.draw(values, keys[:, 2:3], numbers[:, 4:5], f)
-    yield "mass of what is kept", lambda: drawing.mass(values, numbers[:, :1], numbers[:, 1:2], numbers[:, 2:3])
+    parts = [numbers[:, column : column + 1] for column in range(3)]
+    yield "mass of what is kept", lambda: drawing.mass(values, *parts)
+    yield "share of probability", lambda: drawing.top_p_floor(values, *parts)
 
 
 def main() -> None:

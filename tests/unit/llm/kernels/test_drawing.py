@@ -75,3 +75,24 @@ def test_what_is_not_allowed_is_forbidden(vocab: int) -> None:
     drawing.forbid(there, torch.tensor([2, 0], device=DEVICE), torch.from_numpy(np.stack(sets)).to(DEVICE))
     values[2, ~as_mask(sets[0], vocab)] = values[0, ~as_mask(sets[1], vocab)] = -np.inf
     assert np.array_equal(there.cpu().numpy(), values)
+
+
+@pytest.mark.parametrize("vocab", [1, 2, 23, 2048, 5000])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_share_of_probability_ends_where_sorted_logits_say(vocab: int, rounded: bool) -> None:
+    chance = np.random.default_rng(vocab)
+    values = chance.normal(0, 3, (ROWS, vocab)).astype(np.float32)
+    if rounded:
+        values = np.round(values)
+    values[2, 1::2] = -np.inf
+    table = np.stack([[0.5, 1.0, 2.0, 1e-5, 0.3], [0.9, 0.5, 0.999, 0.9, 1e-9]], 1)
+    scaled = values.astype(np.float64) / table[:, :1]
+    largest = scaled.max(-1, keepdims=True)
+    there = torch.from_numpy(table).to(DEVICE)
+    found = drawing.top_p_floor(
+        torch.from_numpy(values).to(DEVICE), there[:, :1], torch.from_numpy(largest).to(DEVICE), there[:, 1:]
+    )
+    falling = -np.sort(-scaled, -1)
+    sums = np.exp(falling - largest).cumsum(-1)
+    places = (sums < table[:, 1:] * sums[:, -1:]).sum(-1)
+    assert found[:, 0].tolist() == falling[np.arange(ROWS), places].tolist()
