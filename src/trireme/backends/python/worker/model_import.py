@@ -13,8 +13,10 @@ from trireme.backends.python.worker.interruption import call_model
 
 
 def extend_path(settings: Mapping[str, Any]) -> None:
-    """Appends the version folder, the model folder and further ones, so that installed modules win over theirs."""
-    for folder in (settings["version_dir"], settings["model_dir"], *settings.get("source_path_extra", ())):
+    """Appends the version folder, the model folder and further ones, so that installed modules win over theirs: whole
+    paths, from which a model may import after it has changed its working directory."""
+    for name in (settings["version_dir"], settings["model_dir"], *settings.get("source_path_extra", ())):
+        folder = os.path.abspath(name)
         if folder not in sys.path:
             sys.path.append(folder)
 
@@ -25,7 +27,7 @@ def load_model_class(settings: Mapping[str, Any]) -> Any:
     package = str(settings["model_version"])
     name = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"
     parent = types.ModuleType(package)
-    parent.__path__ = [*settings.get("source_path_extra", ()), settings["version_dir"]]
+    parent.__path__ = list(map(os.path.abspath, (*settings.get("source_path_extra", ()), settings["version_dir"])))
     sys.modules[package] = parent
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

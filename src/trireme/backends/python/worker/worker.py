@@ -186,7 +186,7 @@ class Worker:
     def _on_configure(self, message: tuple[Any, ...]) -> None:
         settings = self._settings = message[1]
         runtime = self.runtime
-        runtime.model_dir = settings["version_dir"]
+        runtime.model_dir = os.path.abspath(settings["version_dir"])
         runtime.is_decoupled = bool(settings.get("is_decoupled"))
         runtime.verbose_level = settings.get("verbose_level", 0)
         runtime.instance_name = settings["instance_name"]

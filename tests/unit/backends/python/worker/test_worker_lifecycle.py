@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,28 @@ def test_version_and_model_folders_come_last_on_the_path(start_worker: Start) ->
     host.initialize()
     folder = host.settings["model_dir"]
     assert sys.path[-3:] == [f"{folder}/1", folder, "/extra"]
+
+
+def test_a_model_finds_its_own_files_from_another_working_directory(
+    start_worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a server is often told `model_repository`
+    folders = {"model_dir": "model", "version_dir": "model/1", "model_file": "model.py"}
+    host = start_worker(
+        """
+        import os
+        class TritonPythonModel:
+            def initialize(self, args):
+                os.chdir("/")
+                from . import near
+                import sibling_from_afar
+                os.stat(pb_utils.get_model_dir())
+        """,
+        **folders,
+    )
+    for name in ("near", "sibling_from_afar"):
+        (tmp_path / "model" / "1" / f"{name}.py").write_text("VALUE = 1\n")
+    host.initialize()
 
 
 def test_sibling_modules_can_be_imported_both_ways(start_worker: Start, tmp_path: Any) -> None:
