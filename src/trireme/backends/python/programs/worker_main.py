@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -150,18 +149,19 @@ def prepare_streams() -> None:
 
 
 def add_packages() -> None:
-    """Makes `trireme` and `triton_python_backend_utils` importable from beside this file, and nothing else there."""
+    """Imports `trireme` and `triton_python_backend_utils` from beside this file, and nothing else there."""
     folder = os.path.dirname(os.path.abspath(__file__))
     package_dir = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
     if sys.path[0] == folder:  # whose names would shadow the model's modules
         sys.path[0] = ""
-    package = types.ModuleType("trireme")
-    package.__path__ = [package_dir]
-    sys.modules["trireme"] = package
+    import_from("trireme", os.path.join(package_dir, "__init__.py"))
+    import_from("triton_python_backend_utils", f"{os.path.dirname(package_dir)}/triton_python_backend_utils.py")
+
+
+def import_from(name: str, path: str) -> None:
+    """Imports a module, or a package, from where no path leads to."""
     import importlib.util
 
-    name = "triton_python_backend_utils"
-    path = os.path.join(os.path.dirname(package_dir), f"{name}.py")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import trireme
 from trireme.backends.python.channel import messages
 
 ANSWER = "return [pb_utils.InferenceResponse([]) for _ in requests]"
@@ -50,6 +51,20 @@ def test_worker_needs_nothing_installed_but_numpy(start: Callable[..., Any]) -> 
     worker.receive()
     assert worker.process.stdout is not None
     assert worker.process.stdout.readline() == "[''] []\n"
+
+
+def test_a_model_can_tell_with_which_release_it_runs(start: Callable[..., Any]) -> None:
+    worker = start(
+        """
+        import trireme
+        class TritonPythonModel:
+            def execute(self, requests):
+                raise RuntimeError(f"{trireme.__version__} {trireme.__spec__.name}")
+        """,
+        "-I",
+    )
+    worker.execute()
+    assert worker.receive()[3][1].startswith(f"RuntimeError: {trireme.__version__} trireme\n")
 
 
 def test_worker_whose_server_is_gone_exits_quietly(start: Callable[..., Any]) -> None:
