@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,27 @@ def test_a_forked_worker_is_our_child_with_an_environment_of_its_own(fork_server
     assert "MARK" not in os.environ
     peer.close()
     assert peer.worker.returncode == 0
+
+
+STREAMS = "[(stream.name, stream.mode, stream.encoding, stream.isatty()) for stream in (sys.stdout, sys.stderr)]"
+
+
+@pytest.mark.parametrize("encoding", ["", "latin-1"])
+def test_a_forked_worker_has_the_streams_of_an_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    plain = subprocess.run(
+        [sys.executable, "-c", f"import sys; print({STREAMS})"], check=True, capture_output=True, text=True
+    )
+    monkeypatch.setattr(f"{__name__}.TELL", TELL.replace("json.dumps(facts)", STREAMS))
+    own = ForkServer.start()
+    assert own is not None
+    with contextlib.closing(own):
+        peer = Peer(own)
+        peer.load(tmp_path)
+        assert peer.worker.stdout.readline().decode() == plain.stdout
+        peer.close()
 
 
 def test_two_workers_draw_different_random_numbers(fork_server: ForkServer, tmp_path: Path) -> None:

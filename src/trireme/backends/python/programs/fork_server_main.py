@@ -22,6 +22,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from typing import TextIO
 
 MAX_REQUEST_BYTES = 1 << 20
 DESCRIPTORS = 4
@@ -129,8 +130,8 @@ def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int], b
     os.close(stdout)
     os.close(stderr)
     # The fork server's own streams believe that they write to what its descriptors were.
-    sys.stdout = sys.__stdout__ = unbuffered(1)  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = unbuffered(2)  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = unbuffered(1, "<stdout>", sys.stdout)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = unbuffered(2, "<stderr>", sys.stderr)  # type: ignore[misc]
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -176,10 +177,14 @@ def start_over(sock: int, side: int) -> None:
     os.execv(sys.executable, [sys.executable, program, str(sock), str(side)])
 
 
-def unbuffered(descriptor: int) -> io.TextIOWrapper:
-    """A text stream that hides nothing, as `PYTHONUNBUFFERED` makes them."""
+def unbuffered(descriptor: int, name: str, before: TextIO | None) -> io.TextIOWrapper:
+    """A text stream that hides nothing, as `PYTHONUNBUFFERED` makes them, otherwise like the one that the interpreter
+    made of the same variables; None where its descriptor was closed."""
     raw = open(descriptor, "wb", 0, closefd=False)  # noqa: SIM115, lives as long as the process
-    return io.TextIOWrapper(raw, "utf-8", write_through=True)
+    raw.name = name
+    stream = io.TextIOWrapper(raw, "utf-8" if before is None else before.encoding, write_through=True)
+    stream.mode = "w"  # type: ignore[misc]  # as the interpreter says it of its own
+    return stream
 
 
 def leave(code: int) -> None:
