@@ -73,7 +73,6 @@ def serve(worker: Any, link: Any) -> None:
         if worker.is_fresh:
             worker.is_fresh = False
             gc.freeze()  # what the model loaded stays; looking through it again and again would stall requests
-            collect_seldom()
         if worker.is_async:
             from trireme.backends.python.worker.async_service import AsyncService
 
@@ -82,7 +81,7 @@ def serve(worker: Any, link: Any) -> None:
 
 def collect_seldom() -> None:
     """Importing a framework makes objects by the hundred thousand, and collecting after every 700 of them takes a tenth
-    of the time that it takes to load."""
+    of the time that it takes to load. Done before the model, whose own number stays."""
     gc.set_threshold(max(10_000, gc.get_threshold()[0]), *gc.get_threshold()[1:])
 
 

@@ -67,6 +67,21 @@ def test_a_model_can_tell_with_which_release_it_runs(start: Callable[..., Any]) 
     assert worker.receive()[3][1].startswith(f"RuntimeError: {trireme.__version__} trireme\n")
 
 
+@pytest.mark.parametrize("chosen", [(0, 10, 10), (100, 5, 5)])
+def test_how_often_a_model_wants_garbage_collected_is_its_own(start: Callable[..., Any], chosen: Any) -> None:
+    worker = start(
+        f"""
+        import gc
+        gc.set_threshold(*{chosen})
+        class TritonPythonModel:
+            def execute(self, requests):
+                raise RuntimeError(gc.get_threshold())
+        """
+    )
+    worker.execute()
+    assert worker.receive()[3][1].startswith(f"RuntimeError: {chosen}\n")
+
+
 def test_worker_whose_server_is_gone_exits_quietly(start: Callable[..., Any]) -> None:
     worker = start(f"class TritonPythonModel:\n    def execute(self, requests): {ANSWER}")
     worker.hang_up()
