@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -47,8 +48,8 @@ def run_worker(sock_fd: int, side_fd: int, begin: Callable[[], None] | None = No
     worker = Worker()
     link = Link(sock, side, worker.receive, lost=lambda: os._exit(0))
     worker.connect(link)
-    ForkedChildren(link, worker.runtime).install()
-    leave_signals_to_server(worker)
+    on_terminate = leave_signals_to_server(worker)
+    ForkedChildren(link, worker.runtime, on_terminate).install()
     install_hooks(worker.threads)
     try:
         serve(worker, link)
@@ -99,18 +100,23 @@ def confine_process() -> None:
     confine()
 
 
-def leave_signals_to_server(worker: Any) -> None:
+def leave_signals_to_server(worker: Any) -> Callable[[int, types.FrameType | None], None]:
     """Ctrl+C and the end of a service reach the whole group, and the server decides who ends when: models are to finish
-    their requests and to finalize. SIGTERM gets a function, which programs that the model starts do not inherit; for a
-    model that is told to finalize and does not come to an end, it is meant."""
+    their requests and to finalize. Both signals get functions, which programs that the model starts do not inherit: a
+    model may end them by either. SIGTERM, whose function is returned, is meant for a model that is told to finalize and
+    does not come to an end."""
+
+    def on_interrupt(_number: int, _frame: object) -> None:
+        """Nothing is to be done."""
 
     def on_terminate(number: int, _frame: object) -> None:
         if worker.is_finished:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, on_interrupt)
     signal.signal(signal.SIGTERM, on_terminate)
+    return on_terminate
 
 
 def die_with_parent() -> None:

@@ -21,9 +21,10 @@ class ForkedChildren:
     """What a worker and its children do around a fork. Before the first one the server is given one end of a socket on
     which children hand it the sockets of their links; they inherit the other end."""
 
-    def __init__(self, link: Link, runtime: Runtime) -> None:
+    def __init__(self, link: Link, runtime: Runtime, on_terminate: object) -> None:
         self._links = [link]  # those that this process and its parents opened
         self._runtime = runtime
+        self._on_terminate = on_terminate  # the worker's own handler of SIGTERM, which is not for children
         self._door: socket.socket | None = None
         self._forking = threading.local()  # its `mask`: the signals that the thread held back before
 
@@ -46,8 +47,9 @@ class ForkedChildren:
         """No lock may be taken here that another thread of the parent may have held."""
         for link in self._links:
             link.close_sockets()
-        with contextlib.suppress(ValueError):  # not in the main thread of an interpreter
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which its parent ends it
+        if signal.getsignal(signal.SIGTERM) is self._on_terminate:
+            with contextlib.suppress(ValueError):  # not in the main thread of an interpreter
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which its parent ends it
         self._take_signals_again()
         pb_runtime.forget(self._connect)
 

@@ -51,11 +51,11 @@ class Interruption:
         """Handles a message interruptibly; a worker that waits for the next one leaves Ctrl+C to the server."""
         with contextlib.suppress(KeyboardInterrupt):  # the model's own, of a handler that it has set
             self._waiting.on_wait = self._raise_if_due
-            signal.signal(signal.SIGINT, self._on_press)
+            before = signal.signal(signal.SIGINT, self._on_press)
             try:
                 handle(message)
             finally:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                signal.signal(signal.SIGINT, signal.SIG_IGN if before is None else before)  # None: none of Python's
                 self._waiting.on_wait = None
                 self._forget()
 

@@ -171,6 +171,42 @@ def test_sigterm_ends_a_model_that_does_not_come_to_an_end_and_what_the_model_st
     assert worker.process.wait(20) == -signal.SIGTERM
 
 
+@pytest.mark.parametrize("is_debug", [False, True])
+def test_a_program_that_the_model_starts_can_be_interrupted(start: Callable[..., Any], is_debug: bool) -> None:
+    worker = start(
+        """
+        import signal, subprocess
+        class TritonPythonModel:
+            def execute(self, requests):
+                started = subprocess.Popen(["sleep", "60"])
+                started.send_signal(signal.SIGINT)
+                raise RuntimeError(started.wait(20))
+        """,
+        is_debug=is_debug,
+    )
+    worker.execute()
+    assert worker.receive()[3][1].startswith("RuntimeError: -2\n")
+
+
+def test_a_forked_child_keeps_the_handler_that_the_model_has_set(start: Callable[..., Any]) -> None:
+    worker = start(
+        """
+        import multiprocessing, os, signal, time
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(7))
+        class TritonPythonModel:
+            def execute(self, requests):
+                forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+                forked.start()
+                forked.terminate()
+                forked.join(20)
+                raise RuntimeError(forked.exitcode)
+        """
+    )
+    worker.execute()
+    assert worker.receive() == (messages.CHILDREN,)
+    assert worker.receive()[3][1].startswith("RuntimeError: 7\n")
+
+
 def test_crash_leaves_the_stack_on_stderr(start: Callable[..., Any]) -> None:
     worker = start("import os\nclass TritonPythonModel:\n    def execute(self, requests): os.abort()")
     worker.execute()
