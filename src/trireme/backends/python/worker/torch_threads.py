@@ -14,6 +14,7 @@ class TorchThreads:
     """Tells a number that torch has from the environment or from here from one that the model has set, which stays."""
 
     def __init__(self) -> None:
+        self._variables = _read_variables()
         text = os.environ.get("OMP_NUM_THREADS", "")
         self._given = {int(text)} if text.isdigit() else set()
         self._most: int | None = None  # as many as there were at first, once that is known
@@ -40,7 +41,14 @@ class TorchThreads:
         self._given = {count}
 
     def _look(self, torch: ModuleType) -> None:
-        """Notes the number that torch has right after it has run."""
+        """Notes the number that torch has right after it has run, which is the model's own where the model has changed
+        the variables that torch reads."""
         read = getattr(torch, "get_num_threads", None)
-        if read is not None:
+        if _read_variables() != self._variables:
+            self._given.clear()
+        elif read is not None:
             self._given.add(read())
+
+
+def _read_variables() -> list[str | None]:
+    return [os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]

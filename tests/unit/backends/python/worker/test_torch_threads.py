@@ -125,6 +125,17 @@ def test_a_number_set_after_the_import_is_the_models_own(threads: TorchThreads) 
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
+def test_a_number_that_the_model_puts_into_the_environment_is_its_own(
+    threads: TorchThreads, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "3")
+    torch = importlib.import_module("torch")
+    for count in (1, 4):
+        threads.set_count(count)
+        assert torch.get_num_threads() == 3
+
+
 def test_a_torch_that_is_missing_is_missing_as_ever(threads: TorchThreads, tmp_path: Path) -> None:
     (tmp_path / "torch.py").unlink()
     sys.meta_path[:] = [import_hook.install(), BuiltinImporter]
