@@ -91,6 +91,15 @@ def test_two_busy_models_share_the_cores_and_one_alone_has_all(repository: Any, 
     repository.run(main())
 
 
+def test_a_number_that_the_model_puts_into_the_environment_holds(repository: Any) -> None:
+    async def main() -> None:
+        code = "import os\nos.environ['OMP_NUM_THREADS'] = '1'\n" + MODEL.format(extra="")
+        async with repository.serve(code, CONFIG, threads=ThreadShares(CORES)) as model:
+            assert await thread_count(model) == 1
+
+    repository.run(main())
+
+
 def test_a_number_that_the_user_has_set_is_left_alone(repository: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("MKL_NUM_THREADS", "2")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")

@@ -25,7 +25,7 @@ from pathlib import Path
 from trireme.backends.python.process.forked_worker import ForkedWorker
 from trireme.backends.python.process.process_marks import ProcessMarks
 from trireme.backends.python.process.variables import (
-    THREAD_VARIABLES,
+    SHARE_VARIABLE,
     core_count,
     thread_share,
     worker_environment,
@@ -68,7 +68,7 @@ class ForkServer:
     def __init__(self) -> None:
         self.marks = ProcessMarks()
         self._environment: Mapping[str, str] = worker_environment(os.environ, core_count())  # one thread
-        self._set_by_worker = () if thread_share(os.environ, 1) is None else THREAD_VARIABLES
+        self._set_by_worker = None if thread_share(os.environ, 1) is None else SHARE_VARIABLE
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._turn = asyncio.Lock()
@@ -209,9 +209,7 @@ class ForkServer:
 
     def _read_at_start(self, environment: Mapping[str, str]) -> dict[str, str]:
         later = self._set_by_worker
-        return {
-            name: value for name, value in environment.items() if name.startswith(_READ_AT_START) and name not in later
-        }
+        return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START) and name != later}
 
     def _is_stopped(self) -> bool:
         """Raises OSError where it was ended meanwhile."""

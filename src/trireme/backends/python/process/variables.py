@@ -8,9 +8,13 @@ from trireme.backends.python.compat import VARIABLE as COMPAT_VARIABLE
 from trireme.config.compat_words import TOKEN
 from trireme.devices.cpu import core_count
 
-__all__ = ["THREAD_VARIABLES", "core_count", "thread_share", "worker_environment"]
+__all__ = ["SHARE_VARIABLE", "THREAD_VARIABLES", "core_count", "thread_share", "worker_environment"]
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+SHARE_VARIABLE = "OMP_NUM_THREADS"
+"""Where a worker finds its share of the cores. MKL and OpenBLAS look there too, behind variables of their own, which
+are not set: they would outdo what a model puts here."""
+THREAD_VARIABLES = (SHARE_VARIABLE, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""By which the user of the server says it."""
 
 
 def thread_share(base: Mapping[str, str], instance_count: int) -> int | None:
@@ -26,7 +30,7 @@ def worker_environment(base: Mapping[str, str], instance_count: int, compat: Col
     environment = dict(base)
     threads = thread_share(base, instance_count)
     if threads is not None:
-        environment.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+        environment[SHARE_VARIABLE] = str(threads)
     environment[COMPAT_VARIABLE] = ",".join(sorted(compat))
     token = environment.get("PRIVATE_REPO_TOKEN")
     if token and TOKEN in compat:
