@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import pytest
+
+_DOTTED_NAME = re.compile(r"trireme(\.[a-z_0-9]+)+")
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
@@ -62,6 +65,12 @@ class Module:
             for inner in ast.walk(statement)
         ]
         return self._imported_in(guarded)
+
+    @cached_property
+    def named_modules(self) -> frozenset[str]:
+        """What strings name that are nothing else than dotted names of the package: what is imported, or run, late."""
+        texts = (node.value for node in self.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        return frozenset(text for text in texts if _DOTTED_NAME.fullmatch(text))
 
     def _imported_in(self, nodes: Iterable[ast.AST]) -> frozenset[str]:
         found: set[str] = set()

@@ -17,7 +17,8 @@ BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 BANNED_CLASS_WORDS = re.compile(r"(Manager|Handler|Impl)$")
 SKIPPED_FOLDERS = {".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "__pycache__", "dist"}
 DOWNLOADS = ("training", "data")
-TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".pbtxt", ".yml", ".yaml", ".cfg", ""}
+CODE_SUFFIXES = {".py", ".js", ".css", ".html"}
+TEXT_SUFFIXES = {*CODE_SUFFIXES, ".md", ".toml", ".txt", ".pbtxt", ".yml", ".yaml", ".cfg", ".template", ""}
 
 # Written in two halves so that this file does not contain what it forbids.
 FORBIDDEN_TEXT = [
@@ -51,7 +52,7 @@ def test_no_file_is_longer_than_a_reader_can_hold(texts: dict[Path, str]) -> Non
     long = [
         f"{path}: {lines} lines"
         for path, text in texts.items()
-        if path.suffix == ".py" and (lines := text.count("\n")) > LONGEST_FILE
+        if path.suffix in CODE_SUFFIXES and (lines := text.count("\n")) > LONGEST_FILE
     ]
     assert long == []
 

@@ -115,7 +115,14 @@ def test_types_come_from_below_too(modules: dict[str, Any], type_imports: dict[s
     assert crossings(modules, type_imports) == []
 
 
-def crossings(modules: dict[str, Any], imports: dict[str, frozenset[str]]) -> list[str]:
+def test_modules_that_strings_name_exist_and_come_from_below(modules: dict[str, Any]) -> None:
+    named = {name: module.named_modules for name, module in modules.items()}
+    assert sum(map(len, named.values())) > 5
+    assert {name: sorted(texts - modules.keys()) for name, texts in named.items() if texts - modules.keys()} == {}
+    assert crossings(modules, named) == []
+
+
+def crossings(modules: dict[str, Any], imports: Mapping[str, Collection[str]]) -> list[str]:
     """What goes from one room to another without leave."""
     found = []
     for name, targets in imports.items():
