@@ -72,6 +72,14 @@ def test_every_part_of_the_configuration_has_a_sentence() -> None:
         assert sentences.intersection(ancestors) or sentences.intersection(parts), path
 
 
+def test_every_family_of_metrics_of_our_own_is_on_a_page() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src/trireme").rglob("*.py")]
+    families = {name for text in sources if ".family(" in text for name in re.findall(r'"(trireme_[a-z_]+)"', text)}
+    assert len(families) > 20
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert sorted(name for name in families if f"`{name}`" not in text) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
