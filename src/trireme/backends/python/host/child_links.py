@@ -27,37 +27,37 @@ class ChildLinks:
         self._loop = asyncio.get_running_loop()
         self._make_calls = make_calls
         self._make_control = make_control
-        self._door: socket.socket | None = None
+        self._handoff: socket.socket | None = None
         self._children: dict[HostLink, tuple[BlsCalls, Control]] = {}
         self._count = 0
 
     def open(self, descriptor: int) -> None:
         """Children come through this socket from now on."""
-        if self._door is not None:
-            self._close_door(self._door)
-        self._door = socket.socket(fileno=descriptor)
-        self._door.setblocking(False)
-        self._loop.add_reader(self._door.fileno(), self._take, self._door)
+        if self._handoff is not None:
+            self._close_handoff(self._handoff)
+        self._handoff = socket.socket(fileno=descriptor)
+        self._handoff.setblocking(False)
+        self._loop.add_reader(self._handoff.fileno(), self._take, self._handoff)
 
     def close(self) -> None:
         """The worker is gone."""
-        if self._door is not None:
-            self._close_door(self._door)
-            self._door = None
+        if self._handoff is not None:
+            self._close_handoff(self._handoff)
+            self._handoff = None
         for link in list(self._children):
             link.close()
             self._forget(link)
 
-    def _take(self, door: socket.socket) -> None:
+    def _take(self, handoff: socket.socket) -> None:
         try:
-            content, descriptors, _, _ = socket.recv_fds(door, 1, 2)
+            content, descriptors, _, _ = socket.recv_fds(handoff, 1, 2)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             content, descriptors = b"", []
         if not content:
-            self._close_door(door)
-            self._door = None
+            self._close_handoff(handoff)
+            self._handoff = None
         elif len(descriptors) == 2:
             self._connect(*(socket.socket(fileno=descriptor) for descriptor in descriptors))
         else:
@@ -84,7 +84,7 @@ class ChildLinks:
         calls.close()
         control.close()
 
-    def _close_door(self, door: socket.socket) -> None:
+    def _close_handoff(self, handoff: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            self._loop.remove_reader(door.fileno())
-        door.close()
+            self._loop.remove_reader(handoff.fileno())
+        handoff.close()

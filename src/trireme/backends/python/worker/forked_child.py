@@ -25,7 +25,7 @@ class ForkedChildren:
         self._links = [link]  # those that this process and its parents opened
         self._runtime = runtime
         self._on_terminate = on_terminate  # the worker's own handler of SIGTERM, which is not for children
-        self._door: socket.socket | None = None
+        self._handoff: socket.socket | None = None
         self._forking = threading.local()  # its `mask`: the signals that the thread held back before
 
     def install(self) -> None:
@@ -36,12 +36,12 @@ class ForkedChildren:
     def _before(self) -> None:
         # Python forgets what reaches a child before it runs: one that is ended at once would not end.
         self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        if self._door is not None:
+        if self._handoff is not None:
             return
-        door, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        handoff, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with server_end, contextlib.suppress(OSError):  # the server is gone, and the child will find that out
             self._links[0].send_descriptor((messages.CHILDREN,), server_end.fileno())
-        self._door = door
+        self._handoff = handoff
 
     def _in_child(self) -> None:
         """No lock may be taken here that another thread of the parent may have held."""
@@ -58,11 +58,11 @@ class ForkedChildren:
 
     def _connect(self) -> Runtime:
         """What stands behind pb_utils in this process from now on."""
-        assert self._door is not None
+        assert self._handoff is not None
         sock, server_sock = socket.socketpair()
         side, server_side = socket.socketpair()
         with server_sock, server_side:
-            socket.send_fds(self._door, [b"\0"], [server_sock.fileno(), server_side.fileno()])
+            socket.send_fds(self._handoff, [b"\0"], [server_sock.fileno(), server_side.fileno()])
         receiver = _Receiver()
         link = Link(sock, side, receiver.receive, lost=lambda: None)
         self._links.append(link)
