@@ -50,6 +50,12 @@ def test_drawing_is_the_folder_listing(root: Path, drawing: list[list[str]]) -> 
     assert sorted(name for line in drawing for name in line) == sorted(folders_of(root / "src/trireme"))
 
 
+def test_drawing_of_the_readme_names_the_same_rooms(root: Path) -> None:
+    _, _, rest = (root / "README.md").read_text(encoding="utf-8").partition("## The rooms\n")
+    words = set(re.findall(r"[a-z]+", re.split(r"```\w*\n", rest)[1]))
+    assert sorted(folders_of(root / "src/trireme") - words) == []
+
+
 def test_drawing_has_below_a_room_what_it_imports(
     drawing: list[list[str]], modules: dict[str, Any], all_imports: dict[str, frozenset[str]]
 ) -> None:
