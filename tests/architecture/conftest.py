@@ -106,7 +106,7 @@ def modules() -> dict[str, Module]:
 @pytest.fixture(scope="session")
 def source_files(modules: dict[str, Module]) -> list[Module]:
     """The modules of the package and what lies beside it."""
-    return [*modules.values(), *map(Module, SOURCE.glob("*.py"))]
+    return [*modules.values(), *map(Module, SOURCE.glob("triton_python_backend_utils/*.py"))]
 
 
 def within_package(names: Iterable[str], modules: dict[str, Module]) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +20,13 @@ def test_a_folder_can_be_taken_in_at_a_glance(root: Path) -> None:
 
 def test_nothing_lies_beside_the_rooms(root: Path) -> None:
     assert sorted(path.name for path in (root / "src/trireme").glob("*.py")) == ["__init__.py", "__main__.py"]
+
+
+def test_what_users_import_is_packed_and_says_that_it_has_types(root: Path) -> None:
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert sorted(packages) == sorted(str(path.parent.relative_to(root)) for path in root.glob("src/*/__init__.py"))
+    assert [package for package in packages if not (root / package / "py.typed").is_file()] == []
 
 
 def test_unit_tests_lie_where_what_they_test_lies(root: Path) -> None:

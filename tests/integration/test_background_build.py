@@ -95,7 +95,7 @@ def test_copy_that_pip_compiled_of_these_sources_is_kept(build: Any, monkeypatch
     assert build.started == [build.fingerprint()]
 
 
-@pytest.mark.parametrize("changed", ["trireme/console/static/app.js", "triton_python_backend_utils.py"])
+@pytest.mark.parametrize("changed", ["trireme/console/static/app.js", "triton_python_backend_utils/__init__.py"])
 def test_copy_that_pip_compiled_of_other_files_is_not_kept(
     changed: str, build: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -261,7 +261,7 @@ class TritonPythonModel:
 
 def test_our_module_makes_way_for_tritons_in_its_own_process(start: Starter, tmp_path: Path) -> None:
     version = write_model(tmp_path, "both", SAYS_MODULE) / "1"
-    for name in ("trireme", "triton_python_backend_utils.py"):  # found before Triton's, as in an environment of both
+    for name in ("trireme", "triton_python_backend_utils"):  # found before Triton's, as in an environment of both
         (version / name).symlink_to(SOURCES / name)
     server = start()
     assert server.infer("both", 1)[0] == 200

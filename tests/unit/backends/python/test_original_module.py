@@ -8,7 +8,7 @@ from pathlib import Path
 
 import triton_python_backend_utils
 
-OURS = Path(triton_python_backend_utils.__file__).parent
+OURS = Path(triton_python_backend_utils.__file__).parents[1]
 STUB = """
 import sys
 sys.builtin_module_names += ({builtin!r},)

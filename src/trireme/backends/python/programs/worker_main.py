@@ -160,7 +160,8 @@ def add_packages() -> None:
     if sys.path[0] == folder:  # whose names would shadow the model's modules
         sys.path[0] = ""
     import_from("trireme", os.path.join(package_dir, "__init__.py"))
-    import_from("triton_python_backend_utils", f"{os.path.dirname(package_dir)}/triton_python_backend_utils.py")
+    facade = "triton_python_backend_utils"
+    import_from(facade, os.path.join(os.path.dirname(package_dir), facade, "__init__.py"))
 
 
 def import_from(name: str, path: str) -> None:
