@@ -131,6 +131,7 @@ class LoadedModel:
         self._process = process
         self._worker = Worker()
         self._server = LocalServer(self._worker, bls, timeout_s)
+        self._home = ""
         self._path: list[str] = []
         self._modules: dict[str, Any] = {}
         self._last_key = 0
@@ -159,6 +160,7 @@ class LoadedModel:
         return self._server.metrics
 
     def __enter__(self) -> LoadedModel:
+        self._home = str(self._folder.resolve())  # now: the model may change the working directory
         self._path = list(sys.path)
         self._modules = dict(sys.modules)
         self._worker.connect(self._server)
@@ -296,12 +298,11 @@ class LoadedModel:
         self._worker.disconnect()
         self._server.close()
         sys.path[:] = self._path
-        home = str(self._folder.resolve())
         for name, module in list(sys.modules.items()):
             if self._modules.get(name) is module:
                 continue
             path = getattr(module, "__file__", None)
-            if name == self._version_dir.name or (path and str(Path(path).resolve()).startswith(home)):
+            if name == self._version_dir.name or (path and str(Path(path).resolve()).startswith(self._home)):
                 del sys.modules[name]
                 if name in self._modules:
                     sys.modules[name] = self._modules[name]

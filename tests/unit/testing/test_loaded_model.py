@@ -116,6 +116,20 @@ def test_path_and_modules_are_restored(write_model: WriteModel) -> None:
     assert not {name for name in set(sys.modules) - modules if name.startswith("1")}
 
 
+def test_modules_are_restored_where_the_model_changes_its_working_directory(
+    write_model: WriteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import os\nimport roaming_sibling\nos.chdir('/')\nclass TritonPythonModel: pass"
+    folder = write_model(source)
+    (folder / "1" / "roaming_sibling.py").write_text("VALUE = 1\n")
+    monkeypatch.chdir(folder.parent)
+    path = list(sys.path)
+    with load_model(folder.name, config={}):
+        assert "roaming_sibling" in sys.modules
+    assert sys.path == path
+    assert "roaming_sibling" not in sys.modules
+
+
 def test_decoupled_model_is_streamed_also_from_a_thread(write_model: WriteModel) -> None:
     source = """
         import threading
