@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import mmap
@@ -349,7 +350,9 @@ class _TorchFile(TensorFile):
         try:
             try:
                 self._tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
-            except RuntimeError:  # written before files could be mapped
+            except RuntimeError:  # written before files could be mapped, or damaged
+                if not is_mapped:
+                    raise
                 self._tensors = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
             with path.open("rb") as file:
@@ -357,7 +360,9 @@ class _TorchFile(TensorFile):
             if is_pointer:
                 raise CheckpointError(f"{path} {_IS_POINTER}") from None
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            if isinstance(error, pickle.UnpicklingError):  # PyTorch's own advice is to read it with less care
+            # PyTorch's own advice is to read it with less care, and of the others nothing can be seen.
+            is_damaged = isinstance(error, pickle.UnpicklingError | UnicodeDecodeError | EOFError)
+            if is_damaged or (isinstance(error, OSError) and error.errno == errno.EINVAL):
                 reason = "it is damaged, or has something else than tensors in it"
             raise CheckpointError(f"{path} cannot be read by PyTorch ({reason}); {DOWNLOAD_AGAIN}") from None
         if not isinstance(self._tensors, dict):

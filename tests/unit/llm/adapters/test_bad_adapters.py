@@ -151,6 +151,37 @@ def test_something_else_that_pytorch_has_saved(folder: Path, refusal: Callable[.
     assert "cannot be read by PyTorch" in refusal()
 
 
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: b"", "it is damaged, or has something else"),
+        (lambda content: content[:3], "it is damaged, or has something else"),
+        (lambda content: content[: len(content) // 2], "it is damaged, or has something else"),
+        (
+            lambda content: content.replace(b"PK\x03\x04", b"PK??").replace(b"PK??", b"PK\x03\x04", 1),
+            "cannot be read by PyTorch",
+        ),
+    ],
+)
+def test_a_damaged_file_of_pytorch_is_read_once(
+    folder: Path,
+    refusal: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[bytes], bytes],
+    reason: str,
+) -> None:
+    path, reads = folder / "adapter_model.bin", list[Path]()
+    torch.save(load_file(folder / "adapter_model.safetensors"), path)
+    (folder / "adapter_model.safetensors").unlink()
+    path.write_bytes(damage(path.read_bytes()))
+    load = torch.load
+    monkeypatch.setattr(torch, "load", lambda given, **options: reads.append(given) or load(given, **options))
+    told = refusal()
+    assert told.startswith(f"{path} cannot be read by PyTorch (")
+    assert reason in told
+    assert reads == [path]
+
+
 def test_an_adapter_of_another_model(refusal: Callable[..., str]) -> None:
     text = refusal("llama, wide heads")
     assert "lora_B.weight' as [16, 4], where the model and the adapter's rank ask for" in text
