@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar import compiler
 from trireme.llm.grammar.compiler import MAX_CHOICES, GrammarCompiler, NewGrammarError
+from trireme.llm.grammar.sources import json_source
 from trireme.llm.grammar.token_bits import as_mask
 from trireme.llm.grammar.trial import TrialError
 from trireme.llm.grammar.trial_line import NoTrialError
@@ -280,27 +281,22 @@ def test_the_reason_comes_without_lines_of_the_grammar(scribe: Engine) -> None:
         scribe.grammars.notation('start: a "x"\na: zz')
 
 
-class WatchedMatcher:
-    """One of the library's, of which it is known whether it was asked what may come first."""
-
-    def __init__(self, matcher: Any) -> None:
-        self._matcher = matcher
-        self.was_asked = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._matcher, name)
-
-    def compute_bitmask(self) -> bytes:
-        self.was_asked = True
-        return self._matcher.compute_bitmask()
-
-
-def test_what_may_come_first_is_found_for_all_copies(scribe: Engine) -> None:
+def test_copies_know_what_may_come_first(scribe: Engine) -> None:
+    """Each answer has one, and where there are many names it takes long: told by the processor's time."""
     library = load_library()
-    watching = SimpleNamespace(
-        LLParserLimits=library.LLParserLimits,
-        LLMatcher=lambda *args, **options: WatchedMatcher(library.LLMatcher(*args, **options)),
-    )
     vocabulary = read_vocabulary(library, Vocabulary(scribe.tokenizer, scribe.end_ids))
-    matcher, reason = compiled(watching, vocabulary, library.LLMatcher.grammar_from_regex("a+"))
-    assert (reason, matcher.was_asked) == ("", True)
+    names = [f"p{number}" for number in range(1500)]
+    source = json_source({"properties": dict.fromkeys(names, True), "required": names})
+
+    def first_mask_s(matcher: Any) -> tuple[bytes, float]:
+        copied = matcher.deep_copy()
+        began_s = time.thread_time()
+        return copied.compute_bitmask(), time.thread_time() - began_s
+
+    matcher, reason = compiled(library, vocabulary, source)
+    assert reason == ""
+    anew, anew_s = first_mask_s(library.LLMatcher(vocabulary, source, log_level=0))
+    assert [first_mask_s(matcher)[0] for _ in range(3)] == [anew] * 3
+    assert min(first_mask_s(matcher)[1] for _ in range(5)) < anew_s / 10
+    followed = scribe.grammars.json_schema(json.loads(source)["grammars"][0]["json_schema"])
+    assert min(first_mask_s(followed.start().matcher)[1] for _ in range(5)) < anew_s / 10
