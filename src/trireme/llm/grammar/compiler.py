@@ -19,7 +19,8 @@ from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
 from trireme.llm.grammar.reasons import short_reason
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
-from trireme.llm.grammar.trial_main import compiled
+from trireme.llm.grammar.trial_line import NoTrialError
+from trireme.llm.grammar.trial_main import compiled, want_of_address_space
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.tokenizer.port import Tokenizer
@@ -31,6 +32,10 @@ _MAX_KEPT = 64
 _MAX_KEPT_BYTES = 512 << 20
 _MAX_ALL_BYTES = 2 << 30
 """Those that answers follow, though they are not kept, with those that are."""
+_SPARE_BYTES: Final = 16 << 20
+"""Of address space, beside what a trial has taken."""
+_VOCABULARY_BYTES: Final = 48 << 20
+"""What the library, and a vocabulary as it keeps it, may take of it."""
 _MAX_REFUSED = 256
 _COSTLY_S = 60.0
 """So long one is not tried again that took all of its time, memory or stack."""
@@ -196,12 +201,14 @@ class GrammarCompiler:
         library = load_library()
         with self._vocabulary_lock:
             if self._own is None:
+                _check_address_space(_VOCABULARY_BYTES)
                 own = Vocabulary(self._tokenizer, self._end_ids)
                 self._vocabulary = read_vocabulary(library, own)
                 self._own = own
         size_bytes, taken_s = 0, math.inf
         try:
             with self._trials.tried(source, self._own, is_wanted) as size_bytes:
+                _check_address_space(size_bytes)
                 self._make_room(size_bytes)
                 began_s = time.thread_time()
                 matcher, reason = compiled(library, self._vocabulary, source)
@@ -260,6 +267,13 @@ class GrammarCompiler:
             kept.move_to_end(key)
             while len(kept) > most:
                 kept.popitem(last=False)
+
+
+def _check_address_space(size_bytes: int) -> None:
+    """Where there is none left, the library ends the process."""
+    want = want_of_address_space(size_bytes + _SPARE_BYTES)
+    if want:
+        raise NoTrialError(f"a grammar cannot be compiled: {want}")
 
 
 def _one_more(library: Any, vocabulary: Any, source: str) -> Any:

@@ -292,7 +292,22 @@ def _stack_bytes() -> int:
     return max(_MIN_STACK_BYTES, min(part, _MAX_STACK_BYTES)) // 4096 * 4096
 
 
+def want_of_address_space(size_bytes: int) -> str:
+    """Why this process cannot take so much more; "" where it can, as far as its limit is concerned."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    left = most - _pages()[_SIZE] * resource.getpagesize()
+    if most == resource.RLIM_INFINITY or left >= size_bytes:
+        return ""
+    return (
+        f"the limit of the address space (ulimit -v) leaves {max(left, 0) >> 20} MiB of it, and {size_bytes >> 20} may "
+        "be needed: raise the limit where the server is started"
+    )
+
+
 def _limit_memory() -> None:
+    want = want_of_address_space(MAX_MEMORY_BYTES)
+    if want:
+        raise RuntimeError(want)
     taken = _pages()[_SIZE] * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MAX_MEMORY_BYTES,) * 2)
 

@@ -18,6 +18,8 @@ from trireme.llm.grammar.sources import json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
 from trireme.llm.grammar.trial_line import TURN_SECONDS, NoTrialError
 
+SHIPPED = Path(__file__).parents[4] / "examples" / "model_repository" / "scribe" / "1"
+
 
 def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrials) -> None:
     tried.check(GOOD, Bytes)
@@ -104,7 +106,10 @@ def test_a_process_that_hangs_is_no_fault_of_the_grammar_and_is_replaced(
         ("os.fork = failing(OSError(11, 'Resource temporarily unavailable'))", "Resource temporarily unavailable"),
         ("os.nice = failing(PermissionError(1, 'Operation not permitted'))", "Operation not permitted"),
         ("resource.getpagesize = failing(OSError(23, 'Too many open files in system'))", "open files in system"),
-        ("resource.setrlimit(resource.RLIMIT_AS, (250 << 20,) * 2)", "not allowed to raise maximum limit"),
+        (
+            "resource.setrlimit(resource.RLIMIT_AS, (250 << 20,) * 2)",
+            "the limit of the address space .* 256 may be needed",
+        ),
     ],
 )
 def test_what_the_machine_lacks_is_no_fault_of_the_grammar(
@@ -223,3 +228,45 @@ def _is_running(pid: int) -> bool:
             return status.read().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+LITTLE_ADDRESS_SPACE = """
+import resource, sys
+from pathlib import Path
+from trireme.llm.grammar.compiler import GrammarCompiler
+from trireme.llm.grammar.trial_line import NoTrialError
+from trireme.llm.tokenizer.loading import load_tokenizer
+
+def limit(mebibytes):
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (mebibytes << 20), resource.RLIM_INFINITY))
+
+def ask(pattern):
+    try:
+        return grammars.regex(pattern).start() is not None
+    except NoTrialError as error:
+        return str(error)
+
+tokenizer = load_tokenizer(Path(sys.argv[1]))
+grammars = GrammarCompiler(tokenizer, tokenizer.eos_ids)
+limit(5)
+print(ask("a"))
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+print(ask("b"))
+limit(5)
+print(ask("b"))
+print(ask("c"))
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+print(ask("c"))
+grammars.close()
+"""
+
+
+def test_where_the_address_space_is_limited_no_grammar_is_blamed_and_the_process_lives() -> None:
+    command = [sys.executable, "-c", LITTLE_ADDRESS_SPACE, str(SHIPPED)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    first, second, kept, third, fourth = done.stdout.splitlines()
+    assert "ulimit -v" in first or "llguidance package cannot be loaded" in first
+    assert "ulimit -v" in third
+    assert (second, kept, fourth) == ("True", "True", "True")
