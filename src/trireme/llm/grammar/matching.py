@@ -182,6 +182,8 @@ class MatcherState:
         self.number = number
         self.grammar = grammar
         self._mask: TokenBits | None = None
+        self._needs_more_than = 0
+        """So many tokens the model has, where none of them may come next: others of the tokenizer's alone."""
         self._is_new = True
 
     def allowed(self, vocab_size: int) -> TokenBits:
@@ -189,7 +191,9 @@ class MatcherState:
             return every_token(vocab_size)
         if self._mask is None:
             self._mask = self.grammar.mask_of(self.matcher, self._is_new)
-        return fitted(self._mask, vocab_size)
+        found = fitted(self._mask, vocab_size)
+        self._needs_more_than = 0 if found.any() else vocab_size
+        return found
 
     @property
     def makes_mask_quickly(self) -> bool:
@@ -228,7 +232,10 @@ class MatcherState:
     @property
     def error(self) -> str:
         if self.matcher.is_error():
-            return f"'{self.grammar.option}' cannot be followed: {short_reason(str(self.matcher.get_error()))}"
+            reason = short_reason(str(self.matcher.get_error()))
+            if self._needs_more_than:
+                reason = f"it asks for tokens that the model, which has {self._needs_more_than}, cannot write"
+            return f"'{self.grammar.option}' cannot be followed: {reason}"
         return "" if self.is_finished else self.grammar.refusal
 
 

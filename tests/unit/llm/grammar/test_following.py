@@ -171,6 +171,17 @@ def test_a_token_that_does_not_fit_is_an_error_of_its_sequence(start_random: Cal
     assert "doesn't satisfy the grammar" in state.error
 
 
+def test_one_that_asks_for_what_the_model_cannot_write_says_so(start_random: Callable[..., Engine]) -> None:
+    engine = start_random()
+    state = engine.grammars.choice(["b"]).start()
+    (end,) = engine.tokenizer.encode("a", add_special=False)
+    assert not state.allowed(end + 1).any()  # as of a model that has no more tokens
+    state.advance(end)
+    assert state.error == (
+        f"'guided_choice' cannot be followed: it asks for tokens that the model, which has {end + 1}, cannot write"
+    )
+
+
 class SteppingClock:
     """Goes on whenever it is looked at."""
 
