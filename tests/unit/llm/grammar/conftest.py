@@ -75,11 +75,11 @@ def start_random(random_folder: Callable[[str], Path]) -> Iterator[Callable[...,
     """Starts engines with a random model that are closed in the end; `blocks` sets the size of the cache."""
     engines: list[Engine] = []
 
-    def start(name: str = "own", blocks: int = 1024, block_size: int = 4) -> Engine:
+    def start(name: str = "own", blocks: int = 1024, block_size: int = 4, **others: Any) -> Engine:
         folder = random_folder(name)
         spec = read_spec(folder)
         block_bytes = 8 * spec.layer_count * block_size * spec.kv_head_count * spec.head_size
-        options = EngineOptions(block_size=block_size, cache_bytes=blocks * block_bytes)
+        options = EngineOptions(block_size=block_size, cache_bytes=blocks * block_bytes, **others)
         executor = NumpyExecutor(spec, load_weights(folder, spec), options)
         engines.append(Engine(executor, _tokenizer(folder, name), options))
         return engines[-1]
