@@ -295,8 +295,10 @@ def _stack_bytes() -> int:
 def want_of_address_space(size_bytes: int) -> str:
     """Why this process cannot take so much more; "" where it can, as far as its limit is concerned."""
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return ""
     left = most - _pages()[_SIZE] * resource.getpagesize()
-    if most == resource.RLIM_INFINITY or left >= size_bytes:
+    if left >= size_bytes:
         return ""
     return (
         f"the limit of the address space (ulimit -v) leaves {max(left, 0) >> 20} MiB of it, and {size_bytes >> 20} may "

@@ -12,6 +12,7 @@ from trireme.llm.grammar.sources import JSON_RULE, json_source
 _MANY: Final = 400
 """The library follows 2000 items, and an optional property takes up to four of them."""
 _MAX_FOUND: Final = 100
+_MAX_DIGITS: Final = 9
 _NO_SCHEMAS: Final = frozenset(("const", "enum", "default", "examples", "required", "$defs", "definitions"))
 """What they have is data, or is reached by a reference alone."""
 
@@ -74,7 +75,10 @@ def _referred(reference: object, root: Any) -> Any:
         return None
     found = root
     for name in reference[1:].split("/")[1:]:
-        found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        if isinstance(found, list) and name.isdecimal() and len(name) < _MAX_DIGITS:
+            found = found[int(name)] if int(name) < len(found) else None
+        else:
+            found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     return found
 
 

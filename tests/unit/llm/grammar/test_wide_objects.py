@@ -28,6 +28,10 @@ SHAPES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "in a list": lambda found: {"type": "array", "items": found, "minItems": 2},
     "as an alternative": lambda found: {"properties": {"a": {"anyOf": [{"type": "null"}, found]}}},
     "by reference": lambda found: {"properties": {"a": {"$ref": "#/$defs/x~1y"}}, "$defs": {"x/y": found}},
+    "by its place": lambda found: {
+        "properties": {"a": {"$ref": "#/$defs/x/anyOf/1"}},
+        "$defs": {"x": {"anyOf": [True, found]}},
+    },
     "in itself": lambda found: {
         "properties": {"a": {**found, "properties": {**found["properties"], "again": {"$ref": "#/properties/a"}}}}
     },
@@ -94,6 +98,8 @@ def test_what_is_looked_at_is_the_objects_without_what_is_in_them() -> None:
         {"properties": {"a": 7}, "required": [[], {}, 3]},
         {"$ref": "#/nowhere/7"},
         {"$ref": 3},
+        {"$ref": "#/anyOf/7", "anyOf": [1]},
+        {"$ref": f"#/anyOf/{'9' * 5000}", "anyOf": [1]},
         {"properties": properties(900), "required": ["absent", "p1", "p1"]},
     ],
 )
