@@ -62,6 +62,8 @@ def test_piped_questions_are_answered_without_anything_else(server: RunningServe
         ("broken", "'broken' is a link that leads nowhere, and no folder"),
         ("./broken", "'./broken' is a link that leads nowhere, and no folder"),
         ("missing", "there is no folder 'missing'"),
+        ("~nobody-at-all", "there is no folder '~nobody-at-all'"),
+        ("", "the name of the model is empty: give that of one the server has, or a folder, or leave it out"),
     ],
 )
 def test_a_path_that_is_no_folder_is_told(tmp_path: Path, name: str, told: str) -> None:
@@ -200,6 +202,39 @@ def test_plain_folder_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[]")
     done = chat(str(tmp_path), lines="Who are you?\n")
     assert (done.returncode, done.stderr) == (1, f"error: '{tmp_path / 'config.json'}' does not hold an object\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("config.json", "it has weights but no config.json: copy that from the model it was made of"),
+        ("model.safetensors", "scribe has no weights: neither model.safetensors nor pytorch_model.bin"),
+    ],
+)
+def test_plain_folder_without_one_of_its_files_says_which(tmp_path: Path, name: str, told: str) -> None:
+    shutil.copytree(EXAMPLES / "scribe" / "1", tmp_path / "scribe", ignore=shutil.ignore_patterns(name))
+    done = chat(str(tmp_path / "scribe"), lines="Who are you?\n")
+    assert done.returncode == 1
+    assert told in done.stderr.splitlines()[-1]
+
+
+def test_plain_folder_that_was_cut_off_says_so_in_one_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "scribe"
+    shutil.copytree(EXAMPLES / "scribe" / "1", folder)
+    os.truncate(folder / "model.safetensors", 5_000_000)
+    done = chat(str(folder), lines="Who are you?\n")
+    assert done.returncode == 1
+    told = done.stderr.partition("error: ")[2].splitlines()
+    assert told[0] == f"the server could not load '{folder}':"
+    assert told[1].startswith(f"{folder / 'model.safetensors'} says that tensor ")
+    assert told[1].endswith("it was not written or copied to its end; download the checkpoint again")
+    assert len(told) == 2
+
+
+def test_folder_without_a_model_that_writes_texts_says_what_to_give(tmp_path: Path) -> None:
+    done = chat(str(tmp_path), lines="Who are you?\n")
+    assert done.returncode == 1
+    assert f"error: '{tmp_path}' has no model that writes texts: give the folder of a language model" in done.stderr
 
 
 def test_plain_folder_is_served_by_the_engine_where_there_is_no_torch(tmp_path: Path) -> None:

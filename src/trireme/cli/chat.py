@@ -58,18 +58,20 @@ def _talk(found: argparse.Namespace) -> int:
     given = {"max_tokens": found.max_tokens, "temperature": found.temperature}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with ExitStack() as stack:
-        url, name = found.url, found.model
+        url, name, folder = found.url, found.model, ""
         if name is not None and _is_folder(name):
             stack.enter_context(cleaning_up_behind_signals())
-            url = stack.enter_context(local_server(Path(name).expanduser(), sys.stderr))
-            name = found.name
+            url = stack.enter_context(local_server(Path(os.path.expanduser(name)), sys.stderr))
+            folder, name = name, found.name
         client = ChatClient(url)
-        return ChatSession(client, _choose(client, name), found.system, options).run()
+        return ChatSession(client, _choose(client, name, folder), found.system, options).run()
 
 
 def _is_folder(name: str) -> bool:
     """A word with a slash in it, or the name of a folder, where no server could mean it as a model."""
-    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    if not name:
+        raise ChatError("the name of the model is empty: give that of one the server has, or a folder, or leave it out")
+    path = Path(os.path.expanduser(name))
     looks_so = "/" in name or name in (".", "..") or name.startswith("~")
     try:
         is_folder = path.is_dir()
@@ -83,7 +85,7 @@ def _is_folder(name: str) -> bool:
 
 
 def _no_folder(name: str) -> str:
-    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    path = Path(os.path.expanduser(name))
     if not os.path.lexists(path):
         return f"there is no folder '{name}'"
     if path.is_file():
@@ -91,7 +93,8 @@ def _no_folder(name: str) -> str:
     return f"'{name}' is {'no folder' if path.exists() else 'a link that leads nowhere, and no folder'}"
 
 
-def _choose(client: ChatClient, wanted: str | None) -> str:
+def _choose(client: ChatClient, wanted: str | None, folder: str) -> str:
+    """The model that was named, or the only one there is; `folder` is what the server was started for, "": nothing."""
     try:
         names = client.models()
     except ChatError as error:
@@ -104,8 +107,17 @@ def _choose(client: ChatClient, wanted: str | None) -> str:
             meant = f"; did you mean '{near}'?" if near is not None else f"; it has: {', '.join(names) or 'none'}"
             raise ChatError(f"the server at {client.url} has no model '{wanted}' that writes texts{meant}")
         return wanted
-    if len(names) != 1:
-        raise ChatError(
-            f"say which model: {', '.join(names)}" if names else "the server has no model that writes texts"
-        )
+    if not names:
+        raise ChatError(_no_model(folder))
+    if len(names) > 1:
+        raise ChatError(f"say which model: {', '.join(names)}")
     return names[0]
+
+
+def _no_model(folder: str) -> str:
+    if not folder:
+        return "the server has no model that writes texts"
+    return (
+        f"'{folder}' has no model that writes texts: give the folder of a language model, as Hugging Face's "
+        "save_pretrained or 'trireme build' writes it, or a repository that has one"
+    )

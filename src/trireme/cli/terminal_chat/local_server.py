@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from trireme.cli.terminal_chat.client import ChatError, key_headers
-from trireme.config.autofill import HUGGING_FACE_CONFIG
+from trireme.cli.terminal_chat.load_failures import load_failures
+from trireme.config.autofill import ENGINE_DESCRIPTION, HUGGING_FACE_CONFIG
 from trireme.config.load import CONFIG_FILENAME
 from trireme.tools.child_server import ChildServer, ChildServerError
 from trireme.tools.deploy.options import DeployError
 from trireme.tools.plain_model import plain_model
 
+_WEIGHTS = (".safetensors", ".bin", ".gguf")
 _FLAGS = ("--log-info=false",)
 """The log is for errors."""
 
@@ -24,15 +27,16 @@ def local_server(folder: Path, progress: TextIO) -> Iterator[str]:
     folder = folder.resolve()
     with ChildServer("trireme-chat-") as server:
         # Ctrl+C is for the answer, not for the server.
-        server.start(_repository(folder, server.scratch, progress), _FLAGS, has_own_session=True)
-        _wait(server, folder, progress)
+        repository = _repository(folder, server.scratch, progress)
+        server.start(repository, _FLAGS, has_own_session=True)
+        _wait(server, folder, repository, progress)
         yield server.url
 
 
 def _repository(folder: Path, scratch: Path, progress: TextIO) -> Path:
     """The folder itself, or one that has it as its only model; says how it is served where its files do not."""
     is_configured = (folder / CONFIG_FILENAME).is_file()
-    if not is_configured and not (folder / HUGGING_FACE_CONFIG).is_file():
+    if not is_configured and not _is_plain(folder):
         return folder
     repository = scratch / "repository"
     repository.mkdir()
@@ -49,7 +53,14 @@ def _repository(folder: Path, scratch: Path, progress: TextIO) -> Path:
     return repository
 
 
-def _wait(server: ChildServer, folder: Path, progress: TextIO) -> None:
+def _is_plain(folder: Path) -> bool:
+    """Whether it is the folder of a model as others write it, also where a part of it is missing."""
+    if os.path.lexists(folder / HUGGING_FACE_CONFIG) or (folder / ENGINE_DESCRIPTION).is_file():
+        return True
+    return any(path.suffix in _WEIGHTS and path.is_file() for path in folder.iterdir())
+
+
+def _wait(server: ChildServer, folder: Path, repository: Path, progress: TextIO) -> None:
     def tell(text: str) -> None:
         progress.write(text)
         progress.flush()
@@ -62,6 +73,22 @@ def _wait(server: ChildServer, folder: Path, progress: TextIO) -> None:
             on_look=lambda waited_s: tell(f"\r\x1b[Kloading {folder.name} ({waited_s:.0f} s)" if is_terminal else ""),
         )
     except ChildServerError:
-        raise ChatError(f"the server could not load '{folder}':\n{server.log_tail()}") from None
+        raise ChatError(_why(server, folder, repository)) from None
     finally:
         tell("\r\x1b[K" if is_terminal else "")
+
+
+def _why(server: ChildServer, folder: Path, repository: Path) -> str:
+    """What the log says of the models, with the paths that the user knows; its end where that is nothing."""
+    begin = f"the server could not load '{folder}':"
+    failures = load_failures(server.log)
+    if not failures:
+        return f"{begin}\n{server.log_tail()}"
+    if repository == folder:
+        return "\n".join([begin, *(f"model '{name}': {text}" for name, text in failures.items())])
+    told = "\n".join(failures.values())
+    place = repository / folder.name
+    for link in (place / "1", place):  # the first of a plain folder, the second of a model's
+        if link.is_symlink():
+            told = told.replace(str(link), str(folder))
+    return f"{begin}\n{told}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -188,6 +189,13 @@ def test_a_folder_that_is_no_model_exits_2(working_folder: Path, capsys: pytest.
     (working_folder / "empty").mkdir()
     assert deploy("empty") == 2
     assert "cannot be served: the folder is empty" in capsys.readouterr().err
+    os.mkfifo(working_folder / "empty/config.json")
+    assert deploy("empty") == 2
+    assert "(it is not a regular file), which says what the model is: put that" in capsys.readouterr().err
+    (working_folder / "empty/config.json").unlink()
+    (working_folder / "empty/config.json").write_text('{"architectures"')
+    assert deploy("empty") == 2
+    assert "config.json' is not JSON (" in capsys.readouterr().err
     (working_folder / "empty/config.json").write_text(json.dumps({"architectures": ["OPTForCausalLM"]}))
     assert deploy("./empty") == 2
     assert "'./empty' cannot be served: there are no weights" in capsys.readouterr().err
@@ -197,6 +205,7 @@ def test_a_folder_that_is_no_model_exits_2(working_folder: Path, capsys: pytest.
     ("words", "code", "told"),
     [
         (["", "--no-serve"], 1, "MODEL is empty: give the id of a model on the hub"),
+        (["~nobody-at-all/m", "--no-serve"], 2, "there is no folder '~nobody-at-all/m', and it is not an id"),
         (["MODEL", "--no-serve", "--revision=v1"], 1, "--revision v1 is for models of the hub"),
         (["MODEL/config.json"], 2, "is a file of a model; give its folder: trireme deploy "),
         (["MODEL", "--memory=a lot"], 1, "--memory 'a lot' is not an amount of memory such as 24GiB"),

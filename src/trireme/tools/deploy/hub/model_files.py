@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from trireme.core.files.regular import read_regular
 from trireme.tools.deploy.hub.other_folders import described, described_folder
 from trireme.tools.deploy.options import ModelNotUsableError
 
@@ -60,11 +61,18 @@ def read_folder(folder: Path, reference: str, where: str, commit: str | None = N
     """The model in a folder of this machine."""
     config_file = folder / "config.json"
     try:
-        config = json.loads(config_file.read_text(encoding="utf-8"))
+        config = json.loads(read_regular(config_file))
     except FileNotFoundError:
         raise ModelNotUsableError(_about_other_folder(folder)) from None
-    except (OSError, ValueError) as error:
-        raise ModelNotUsableError(f"cannot read '{config_file}': {error}") from None
+    except OSError as error:
+        raise ModelNotUsableError(
+            f"cannot read '{config_file}' ({error.strerror or error}), which says what the model is: put that "
+            "file there"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ModelNotUsableError(
+            f"'{config_file}' is not JSON ({error}): fetch it again, from where the model's other files come from"
+        ) from None
     if not isinstance(config, dict):
         raise ModelNotUsableError(f"'{config_file}' does not hold an object")
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]

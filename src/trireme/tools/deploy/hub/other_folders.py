@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
+from trireme.config.autofill import ENGINE_DESCRIPTION
+
 _ADAPTER = "adapter_config.json"
 _PIPELINE = "model_index.json"
 _PEFT_CLASSES = {
@@ -77,6 +79,8 @@ def described_folder(folder: Path) -> str | None:
         return f"it has no config.json, but folders in it have one: {_listed(inside)}; give the path of one of them"
     if any((entry / _SERVED).is_file() for entry in entries):
         return f"it is a repository of models that are served already: trireme serve '{folder}'"
+    if ENGINE_DESCRIPTION in names:
+        return "'trireme build' wrote it, but its config.json is missing: build it again, or copy all of it"
     if _any_of(names, _WEIGHTS):
         return "it has weights but no config.json: copy that from the model it was made of, or use save_pretrained"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import unicodedata
@@ -20,7 +21,7 @@ def find_model(options: DeployOptions) -> ModelFiles:
     """The model that was asked for, described; its weights may still be on the hub."""
     if not options.model.strip():
         raise DeployError("MODEL is empty: give the id of a model on the hub, such as facebook/opt-125m, or a folder")
-    folder = Path(options.model).expanduser()
+    folder = Path(os.path.expanduser(options.model))
     if folder.is_dir():
         if options.revision is not None:
             raise DeployError(

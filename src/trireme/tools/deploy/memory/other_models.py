@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def _weights_bytes(folder: Path) -> int | None:
     source = model_named_in(folder / CONFIG_NAME)
     if source is None:
         return folder_bytes(folder)
-    place = Path(source).expanduser()
+    place = Path(os.path.expanduser(source))
     if not place.is_absolute() or not place.is_dir():
         return None
     files = [ModelFile(file.name, file.stat().st_size) for file in place.iterdir() if file.is_file()]
