@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -21,7 +22,7 @@ from trireme.tools.perf.model import TensorSpec
 def read_bytes(name: str) -> bytes:
     """A file's content, or that of the standard input for `-`; raises InputError."""
     try:
-        return sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
+        return sys.stdin.buffer.read() if name == "-" else Path(os.path.expanduser(name)).read_bytes()
     except OSError as error:
         raise InputError(f"'{name}' cannot be read: {error.strerror}") from None
 
@@ -55,7 +56,7 @@ def values_of_file(spec: TensorSpec, name: str) -> Any:
 def _array(spec: TensorSpec, name: str) -> Any:
     read_bytes(name)  # for its error
     try:
-        found = np.load(Path(name).expanduser(), allow_pickle=False)
+        found = np.load(os.path.expanduser(name), allow_pickle=False)
         if not isinstance(found, np.lib.npyio.NpzFile):
             return found
         with found:

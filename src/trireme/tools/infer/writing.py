@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def _target(model: ServedModel, word: str) -> tuple[str | None, Path]:
 
 
 def _writable(file: str) -> Path:
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     if reason := unwritable(path):
         raise InputError(f"'{path}' cannot be written: {reason}")
     return path
