@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trireme.tools.deploy.checks.problems import Problem, find_problems
-from trireme.tools.deploy.checks.task import checked_task, is_generating
+from trireme.tools.deploy.checks.task import checked_task, is_engine_served, is_generating
 from trireme.tools.deploy.folder.model_folder import ModelFolder
 from trireme.tools.deploy.folder.texts import folder_of
 from trireme.tools.deploy.hub.model_files import ModelFiles
@@ -13,6 +13,7 @@ from trireme.tools.deploy.hub.resolve import find_model, served_name
 from trireme.tools.deploy.hub.weights import weigh
 from trireme.tools.deploy.memory.device import DeviceMemory, device_memory
 from trireme.tools.deploy.memory.estimate import Estimate, estimate
+from trireme.tools.deploy.memory.few_bits import counted_apart
 from trireme.tools.deploy.options import DeployOptions, ModelNotUsableError
 
 
@@ -34,7 +35,9 @@ def make_plan(options: DeployOptions, devices: str | None) -> Plan:
     memory = device_memory(options, devices)
     model = find_model(options)
     name = served_name(options, model)
-    found = estimate(model.config, weigh(model), options, memory.device, is_generating=is_generating(model, task))
+    by_engine = is_engine_served(model, options, memory.device)
+    weights = counted_apart(model, weigh(model), memory.device, is_engine_served=by_engine)
+    found = estimate(model.config, weights, options, memory.device, is_generating=is_generating(model, task))
     folder = folder_of(options.repository / name, model, memory.device, options)
     return Plan(name, model, found, memory, folder, tuple(find_problems(model, options, memory.device)))
 

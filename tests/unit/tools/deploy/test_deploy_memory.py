@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from trireme.llm.quantization.builder import BuildOptions, build
 from trireme.tools.deploy.hub.model_files import read_folder
 from trireme.tools.deploy.hub.weights import Weights, weigh
 from trireme.tools.deploy.memory.device import DeviceMemory, device_memory
 from trireme.tools.deploy.memory.estimate import Estimate, check_fit, estimate
 from trireme.tools.deploy.options import DeployError, DeployOptions, MemoryTooSmallError, ModelNotUsableError
+from trireme.tools.deploy.plan import Plan, make_plan
 from trireme.tools.deploy.sizes import parse_size, size_text
 
 GIB = 1 << 30
@@ -72,6 +74,48 @@ def test_half_precision_becomes_single_on_a_slow_processor_unless_it_is_asked_fo
 def test_quantised_weights_stay_as_they_are() -> None:
     quantised = Weights(7_000_000_000, 3_500_000_000, "u8", True, 1)
     assert rows_of(LLAMA, quantised, "cuda:0")["weights"] == 3_500_000_000
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    source = Path(__file__).parents[4] / "examples/model_repository/scribe/1"
+    build(BuildOptions(source, tmp_path / "built", "int4", measures_perplexity=False), lambda *_: None)
+    return tmp_path / "built"
+
+
+def test_built_weights_count_unpacked_where_the_engine_unpacks_them(built: Path) -> None:
+    on_cpu, on_gpu = (make_plan(DeployOptions(str(built), device=name), "cuda:1@80GiB") for name in ("cpu", "cuda:0"))
+    ((text, size), *_), ((packed_text, packed), *_) = on_cpu.estimate.rows, on_gpu.estimate.rows
+    assert (text, size) == (f"weights, about 5.8 M in {on_cpu.estimate.dtype}", 5_767_168 * bytes_of(on_cpu))
+    assert packed_text == "weights, about 5.8 M in int4, as they are stored"
+    assert packed < 5_767_168
+    least = on_cpu.estimate.total_bytes
+    check_fit(on_cpu.estimate, DeviceMemory("cpu", least), DeployOptions("m"))
+    with pytest.raises(MemoryTooSmallError):
+        check_fit(on_cpu.estimate, DeviceMemory("cpu", least - 1), DeployOptions("m"))
+
+
+def bytes_of(plan: Plan) -> int:
+    return {"float32": 4}.get(plan.estimate.dtype, 2)
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "text", "size"),
+    [
+        ("auto", "cpu", "weights, about 8.2 K in gptq, as they are stored", 4096),
+        ("llm", "cpu", "weights, about 8.2 K in float32", 4 * 8192),
+        ("llm", "cuda:0", "weights, about 8.2 K in gptq, as they are stored", 4096),
+    ],
+)
+def test_weights_that_others_have_packed_are_unpacked_by_the_engine_on_a_processor(
+    tmp_path: Path, backend: str, device: str, text: str, size: int
+) -> None:
+    quantized = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    config = {"torch_dtype": "float32", "model_type": "unheard-of", **quantized}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_safetensors(tmp_path / "model.safetensors", **{"a.qweight": ("I32", [32, 32], 4096)})
+    plan = make_plan(DeployOptions(str(tmp_path), device=device, backend=backend), "cuda:1@80GiB")
+    assert plan.estimate.rows[0] == (text, size)
 
 
 def test_the_part_of_a_larger_model_that_writes_is_counted() -> None:

@@ -38,9 +38,15 @@ class Weights:
     """Whether the count was read, or told from the size of the files."""
     largest_bytes: int
     """The most that is read at once: a tensor, or a file where its tensors are not known."""
+    packed_as: str = ""
+    """How several numbers are stored in one, such as `int4` or `awq`; "": they are not."""
+    is_unpacked: bool = False
+    """Whether packed ones are loaded as numbers one by one."""
 
     def loaded_bytes(self, dtype: str) -> int:
-        """Their size in memory in this datatype; a quantised model stays as it is stored."""
+        """Their size in memory in this datatype; a quantised model stays as it is stored, unless it is unpacked."""
+        if self.packed_as:
+            return self.parameter_count * COMPUTE_BYTES.get(dtype, 2) if self.is_unpacked else self.stored_bytes
         if self.stored_dtype not in COMPUTE_BYTES or dtype not in COMPUTE_BYTES:
             return self.stored_bytes
         return self.parameter_count * COMPUTE_BYTES[dtype]

@@ -55,10 +55,11 @@ def estimate(
     batch, size = options.batch_size or USUAL_BATCH_SIZE, COMPUTE_BYTES.get(dtype, 2)
     length = length_tokens(shapes, options)
     about = "" if weights.is_exact else "about "
-    rows = [(f"weights, {about}{count_text(weights.parameter_count)} in {dtype}", weights.loaded_bytes(dtype))]
+    form = dtype if weights.is_unpacked or not weights.packed_as else f"{weights.packed_as}, as they are stored"
+    rows = [(f"weights, {about}{count_text(weights.parameter_count)} in {form}", weights.loaded_bytes(dtype))]
     conversion = weights.conversion_bytes(dtype)
     if conversion:
-        rows.append((f"conversion from {weights.stored_dtype} while it loads", conversion))
+        rows.append((f"conversion from {weights.packed_as or weights.stored_dtype} while it loads", conversion))
     cache = batch * length * _cache_bytes_per_token(shapes, size) if is_generating else 0
     if is_generating:
         rows.append((f"keys and values, {batch} x {length} tokens", cache))
@@ -72,7 +73,8 @@ def compute_dtype(wanted: str, config: Mapping[str, Any], weights: Weights, devi
     CPU emulates."""
     if wanted != "auto":
         return wanted
-    dtype = configured_dtype(config) or weights.stored_dtype
+    stored = weights.stored_dtype if weights.stored_dtype in COMPUTE_BYTES or not weights.packed_as else "float16"
+    dtype = configured_dtype(config) or stored
     return "float32" if device == "cpu" and emulates(dtype) else dtype
 
 
