@@ -58,6 +58,12 @@ class ServingError(Exception):
         """The form used in logs and reasons: `Invalid argument: <message>`."""
         return f"{self.kind.label}: {self.message}"
 
+    def retold(self, message: str) -> ServingError:
+        """The same error in other words: of its own class where that is made of words alone, by which front ends know
+        it, else of its kind."""
+        kind = type(self)
+        return kind(message, self.kind) if kind.__init__ is ServingError.__init__ else ServingError(message, self.kind)
+
     def for_request(self, request_id: str) -> ServingError:
         """The same error, prefixed the way Triton marks errors that belong to one request."""
         return type(self)(f"[request id: {request_id or '<id_unknown>'}] {self.message}", self.kind)

@@ -143,13 +143,27 @@ def test_an_option_that_changes_nothing_here_is_let_be(inflight: RunningServer, 
 
 
 @MODELS
-def test_a_completion_of_openais_api_may_have_options_that_no_model_here_knows(
-    inflight: RunningServer, model: str
-) -> None:
-    body = {"model": model, "prompt": [PROMPT, PROMPT], "max_tokens": 4, "min_p": 0.1}
-    status, _, answer = inflight.ask("POST", "/v1/completions", body)
-    assert status == 200, answer
-    assert [len(choice["text"].split()) for choice in json.loads(answer)["choices"]] == [4, 4]
+def test_an_option_of_openais_api_is_followed_or_refused_by_its_name(inflight: RunningServer, model: str) -> None:
+    body = {"model": model, "prompt": [PROMPT, PROMPT], "max_tokens": 4, "seed": -1, "top_k": -1, "temperature": 1.0}
+    neutral = {"min_p": 0.0, "logit_bias": {}, "use_beam_search": False, "num_beams": 1, "skip_special_tokens": True}
+    status, _, text = inflight.ask("POST", "/v1/completions", {**body, **neutral})
+    assert status == 200, text
+    answer = json.loads(text)
+    assert [choice["finish_reason"] for choice in answer["choices"]] == ["length", "length"]
+    assert [len(choice["text"].split()) for choice in answer["choices"]] == [4, 4]
+    assert answer["usage"] == {"prompt_tokens": 2 * 6, "completion_tokens": 8, "total_tokens": 20}
+    for name, value in {"min_p": 0.1, "skip_special_tokens": False}.items():
+        status, _, text = inflight.ask("POST", "/v1/completions", {**body, name: value})
+        assert (status, json.loads(text)["error"]["param"]) == (400, name)
+
+
+@MODELS
+def test_a_text_of_openais_api_that_has_no_room_is_told_by_its_code(inflight: RunningServer, model: str) -> None:
+    body = {"model": model, "prompt": PROMPT, "max_tokens": 100_000}
+    status, _, text = inflight.ask("POST", "/v1/completions", body)
+    error = json.loads(text)["error"]
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+    assert "'max_tokens'" in error["message"]
 
 
 @MODELS

@@ -32,7 +32,8 @@ CLIENT_NAMES = {
     **{FROM_PREPROCESSING[inner]: name for name, inner in TO_PREPROCESSING.items() if inner in FROM_PREPROCESSING},
 }
 """By the name that a called model has for a tensor: the client's."""
-LLM_OUTPUTS = ["output_ids", "sequence_length", "cum_log_probs", "output_log_probs"]
+COUNTS = ["num_input_tokens", "num_output_tokens"]
+LLM_OUTPUTS = ["output_ids", "sequence_length", "cum_log_probs", "output_log_probs", *COUNTS]
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 AT_ONCE = 128
 LOOK_EVERY_S = 0.05
@@ -232,12 +233,13 @@ def response(texts, outputs):
 
 def failure(error):
     """What a called model refuses is told by the client's names for its tensors."""
-    text, code = str(error), pb_utils.TritonError.INTERNAL
+    text, code, kind = str(error), pb_utils.TritonError.INTERNAL, pb_utils.TritonError
     if isinstance(error, RefusedCall):
         refused = error.args[0]
         text, count = REFUSED_INPUTS.subn("", refused.message(), count=1)
         text = re.sub(r"'(\w+)'", lambda match: f"'{CLIENT_NAMES.get(match[1], match[1])}'", text)
         code = pb_utils.TritonError.INVALID_ARG if count else refused.code()
+        kind = type(refused)  # which may say more than its code does
     elif isinstance(error, ValueError):
         code = pb_utils.TritonError.INVALID_ARG
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
+    return pb_utils.InferenceResponse(error=kind(text, code))

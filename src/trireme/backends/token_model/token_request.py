@@ -10,7 +10,7 @@ from typing import Any
 from trireme.backends.python.pb_utils.request import InferenceRequest, parameters_of
 from trireme.backends.token_model.tensor_inputs import TensorInputs
 from trireme.backends.token_model.word_lists import Words
-from trireme.llm.sampling_params import SamplingError, SamplingParams
+from trireme.llm.sampling_params import LongPromptError, SamplingError, SamplingParams
 
 _PROMPT_TUNING = (
     "prompt_embedding_table", "prompt_vocab_size", "prompt_table_extra_id", "prompt_table_extra_ids",
@@ -187,7 +187,8 @@ class Limits:
 
 
 def read_request(request: InferenceRequest, limits: Limits, names: Collection[str], wants_all: bool) -> TokenRequest:
-    """Raises SamplingError with the tensor's name; `wants_all`: probabilities are told to who wants their tensors."""
+    """Raises SamplingError with the tensor's name, LongPromptError where there is no room for the answer; `wants_all`:
+    probabilities are told to who wants their tensors."""
     inputs = TensorInputs({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
     is_stop = inputs.flag("stop")
     outputs = frozenset(names)
@@ -248,7 +249,7 @@ def _read_row(inputs: TensorInputs, row: int, limits: Limits, has_logprobs: bool
     if count < 1:
         raise SamplingError(f"'request_output_len' must be at least 1, found {count}")
     if max(size, 1) + count > limits.max_length:
-        raise SamplingError(
+        raise LongPromptError(
             f"'request_output_len' is {count} behind a prompt of {max(size, 1)} tokens, and the model and its "
             f"cache take {limits.max_length} in all"
         )

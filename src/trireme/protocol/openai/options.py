@@ -190,7 +190,7 @@ def _read_logit_bias(fields: Fields) -> dict[str, float] | None:
             raise FieldError("logit_bias", f"'logit_bias' has the member '{token[:40]}', which is no token id.")
         if type(bias) not in (int, float) or not -100 <= bias <= 100:
             raise FieldError("logit_bias", f"'logit_bias' of token {token} has to be a number between -100 and 100.")
-    return dict(biases)
+    return dict(biases) or None
 
 
 def _read_response_format(fields: Fields) -> dict[str, Any] | None:

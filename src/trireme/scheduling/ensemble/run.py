@@ -192,14 +192,14 @@ class EnsembleRun:
         if error.kind is ErrorKind.INVALID_ARGUMENT and not self.is_over:
             names = self._owner.client_names(step)
             told = in_clients_names(error.message, names, step.model_name, self.request.parameters)
-            error = ServingError(told, error.kind)
+            error = error.retold(told)
         self.fail(error)
 
     def fail(self, error: ServingError) -> None:
         """Answers with the error and lets the other steps know that nobody waits for them."""
         if self.is_over:
             return
-        told = ServingError(f"in ensemble '{self._owner.name}', {error.message}", error.kind)
+        told = error.retold(f"in ensemble '{self._owner.name}', {error.message}")
         self._finish(InferenceResponse.of_error(told), error)
 
     def _set(

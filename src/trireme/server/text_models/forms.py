@@ -32,7 +32,7 @@ FLAGS: Final = {
     "return_num_input_tokens": "num_input_tokens",
     "return_num_output_tokens": "num_output_tokens",
 }
-"""By input of Triton's vLLM backend: the output that it asks for."""
+"""By input of Triton's vLLM backend, and in part of TensorRT-LLM's: the output that it asks for."""
 _EMBEDDING_OUTPUTS: Final = ("embedding", "embeddings", "sentence_embedding", "features")
 _WORDS_OF_TENSORRT_LLM: Final = ("stop_words", "random_seed", "runtime_top_p", "request_output_len")
 _FILLED: Final = frozenset(OPTION_INPUTS["max_tokens"])
@@ -88,18 +88,29 @@ class GenerationForm:
         return has_limit and not is_asked_otherwise
 
     @property
+    def takes_tensors_alone(self) -> bool:
+        """Whether it is asked with TensorRT-LLM's inputs, and looks at no parameters of a request."""
+        has_its_words = any(name in self.inputs for name in _WORDS_OF_TENSORRT_LLM)
+        return has_its_words and not self.takes_options and self.backend != "transformers"
+
+    @property
     def draws_by_top_p(self) -> bool:
         """Whether a temperature alone changes nothing, and the seed is always the same where none is given: so it is
         with TensorRT-LLM, whose inputs these are."""
-        has_its_words = any(name in self.inputs for name in _WORDS_OF_TENSORRT_LLM)
-        is_asked_so = has_its_words and not self.takes_options and self.backend != "transformers"
-        return is_asked_so and any(name in self.inputs for name in OPTION_INPUTS["top_p"])
+        return self.takes_tensors_alone and any(name in self.inputs for name in OPTION_INPUTS["top_p"])
 
     @property
     def tells_by_flags(self) -> bool:
         """Whether the end of a text and its tokens are told to those who ask with inputs, as Triton's vLLM backend
         has it."""
         return self.takes_options and "usage" not in self.outputs and FLAGS.keys() <= self.inputs.keys()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The inputs of FLAGS that are to be set, so that the end of a text and its tokens are told."""
+        if self.takes_options:
+            return tuple(FLAGS) if self.tells_by_flags else ()
+        return tuple(flag for flag, output in FLAGS.items() if flag in self.inputs and output in self.outputs)
 
     @property
     def has_tokenizer(self) -> bool:

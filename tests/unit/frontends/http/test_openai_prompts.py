@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -183,6 +184,92 @@ def test_a_seed_of_the_client_stays() -> None:
     found = completion_inputs(drawing(), completion(prompt="a", n=2, temperature=0.5, seed=7))
     assert given(found, "random_seed", "Q") == [7, 8]
     assert given(found, "top_p", "f") == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "seed", "sent"),
+    [
+        ("UINT64", "Q", -1, [2**64 - 1, 0]),
+        ("UINT64", "Q", 2**64 - 1, [2**64 - 1, 2**63]),
+        ("INT64", "q", 2**64 - 1, [-1, -(2**63)]),
+        ("INT32", "i", 2**31 - 1, [2**31 - 1, -(2**31)]),
+        ("UINT32", "I", -5, [2**32 - 5, 2**32 - 4]),
+    ],
+)
+def test_every_seed_fits_into_the_input(kind: str, code: str, seed: int, sent: list[int]) -> None:
+    made = drawing({**DRAWING, "random_seed": kind})
+    found = completion_inputs(made, completion(prompt="a", n=2, temperature=0.5, seed=seed))
+    assert given(found, "random_seed", code) == sent
+
+
+def test_all_tokens_are_what_such_a_model_draws_from_by_itself() -> None:
+    (found,) = completion_inputs(drawing(), completion(prompt="a", top_k=-1, temperature=1.0))
+    assert "top_k" not in found.inputs
+    assert given([found], "top_p", "f") == [1.0]
+    (greedy,) = completion_inputs(drawing(), completion(prompt="a", top_k=-1))
+    assert "top_p" not in greedy.inputs
+
+
+@pytest.mark.parametrize(
+    ("name", "neutral", "value"),
+    [
+        ("min_p", 0, 0.1),
+        ("ignore_eos", False, True),
+        ("frequency_penalty", 0.0, 0.5),
+        ("repetition_penalty", 1, 1.1),
+        ("min_tokens", 0, 2),
+        ("bad_words", [], ["sea"]),
+        ("skip_special_tokens", True, False),
+        ("use_beam_search", False, True),
+        ("num_beams", 1, 2),
+        ("stop_token_ids", [], [3]),
+    ],
+)
+def test_an_option_that_such_a_model_cannot_follow_is_refused_unless_it_changes_nothing(
+    name: str, neutral: Any, value: Any
+) -> None:
+    (found,) = completion_inputs(drawing(), completion(prompt="a", **{name: neutral}))
+    assert found.inputs.keys() == {"text_input", "max_tokens"}
+    assert found.parameters == {}
+    with pytest.raises(FieldError, match=f"'{name}' is not supported by this model") as refused:
+        completion_inputs(drawing(), completion(prompt="a", **{name: value}))
+    assert refused.value.param == name
+
+
+def test_an_end_that_is_to_be_ignored_is_no_token_where_the_input_can_say_so() -> None:
+    (found,) = completion_inputs(drawing({**DRAWING, "end_id": "INT32"}), completion(prompt="a", ignore_eos=True))
+    assert given([found], "end_id", "i") == [-1]
+    with pytest.raises(FieldError, match="'ignore_eos'"):
+        completion_inputs(drawing({**DRAWING, "end_id": "UINT32"}), completion(prompt="a", ignore_eos=True))
+
+
+def test_words_that_would_be_parted_at_their_commas_are_not() -> None:
+    made = drawing({**DRAWING, "stop_words": "BYTES", "bad_words": "BYTES"})
+    (found,) = completion_inputs(made, completion(prompt="a", stop=["a, b", 'say "c"', "d"], bad_words=["e, f"]))
+    assert decode_bytes(found.inputs["stop_words"].data) == [b"d"]
+    assert found.stops == ("a, b", 'say "c"', "d")  # looked for here
+    assert decode_bytes(found.inputs["bad_words"].data) == [b"e, f", b"e, f"]
+    (found,) = completion_inputs(made, completion(prompt="a", stop="a, b", bad_words=["e", "f, g"]))
+    assert "stop_words" not in found.inputs
+    assert decode_bytes(found.inputs["bad_words"].data) == [b"e", b"f, g"]
+
+
+def test_a_number_that_the_input_cannot_hold_is_told_by_its_field() -> None:
+    with pytest.raises(FieldError, match="'max_tokens' is 4294967296, which the model's input 'max_tokens'") as refused:
+        completion_inputs(drawing(), completion(prompt="a", max_tokens=2**32))
+    assert (refused.value.param, refused.value.code) == ("max_tokens", "invalid_value")
+
+
+def test_models_that_can_count_tokens_are_asked_to() -> None:
+    flags = {"return_num_input_tokens": "BOOL", "return_num_output_tokens": "BOOL"}
+    made = drawing({**DRAWING, **flags})
+    (found,) = completion_inputs(made, completion(prompt="a"))
+    assert found.inputs.keys() == {"text_input", "max_tokens"}  # it has no outputs for them
+    counts = {name: TensorConfig(name, "INT32", (1,)) for name in ("num_input_tokens", "num_output_tokens")}
+    counting = replace(made, outputs={**made.outputs, **counts})
+    (found,) = completion_inputs(counting, completion(prompt="a"))
+    assert found.inputs.keys() == {"text_input", "max_tokens", *flags}
+    assert set(found.outputs) == {"text_output", *counts}
 
 
 def test_models_with_words_of_their_own_are_sent_what_the_client_says_alone() -> None:

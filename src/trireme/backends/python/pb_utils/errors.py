@@ -64,8 +64,9 @@ class PromptTooLong(TritonError):
 
     __slots__ = ()
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, ErrorCode.INVALID_ARG)
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INVALID_ARG) -> None:
+        """A model that tells it again, in words of its own, gives its code as with others."""
+        super().__init__(message, code)
 
     def _number(self) -> int:
         return PROMPT_TOO_LONG

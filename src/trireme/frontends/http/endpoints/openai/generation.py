@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from trireme.core.request import InferenceRequest
 from trireme.frontends.http.background import BackgroundAnswers
@@ -27,6 +28,10 @@ from trireme.protocol.openai.requests import ChatRequest, CompletionRequest, rea
 from trireme.protocol.openai.usage import Usage
 from trireme.server.call import CalledModel
 from trireme.server.text_models.forms import GenerationForm
+
+STREAM_ID: Final = "stream_id"
+"""The parameter by which a step of an ensemble knows the responses of one stream, so that it can tell whole characters:
+an id of the request itself, which all steps are given as well, has to be a number for some of them."""
 
 
 class GenerationEndpoints:
@@ -91,6 +96,8 @@ def _generate(
         made = InferenceRequest(request.model, "", request_id, entry.inputs, answer.receiver(reader))
         reader.end_request = made.finish
         made.parameters = entry.parameters
+        if request.is_stream and form.is_ensemble and form.takes_tensors_alone:  # a step may get it token by token
+            made.parameters = {**entry.parameters, STREAM_ID: f"{writer.answer_id}-{entry.first_index}"}
         made.requested_outputs = entry.outputs
         requests.append(made)
     answer.group = RequestGroup(exchange, requests)

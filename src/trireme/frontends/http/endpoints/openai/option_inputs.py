@@ -12,7 +12,7 @@ from trireme.frontends.http.endpoints.openai.tensors import input_tensor, json_t
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.options import Options, seed_of
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest
-from trireme.server.text_models.forms import FLAGS, OPTION_INPUTS, GenerationForm
+from trireme.server.text_models.forms import OPTION_INPUTS, GenerationForm
 
 _TRANSFORMERS_NAMES: Final = {
     "max_tokens": "max_new_tokens",
@@ -28,8 +28,29 @@ _NEEDING_A_LANGUAGE_MODEL: Final = (
     *_CONSTRAINTS, "logprobs", "prompt_logprobs", "logit_bias", "stop_token_ids", "use_beam_search", "num_beams",
 )  # fmt: skip
 """Options that no model follows by chance: where it is not told of them, the request is refused."""
+_NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
+    "use_beam_search": (False,),
+    "num_beams": (1,),
+    "temperature": (0, 1),
+    "top_p": (1,),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "repetition_penalty": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "ignore_eos": (False,),
+    "skip_special_tokens": (True,),
+    "bad_words": ([],),
+    "stop_token_ids": ([],),
+}
+"""Options that change a text, and the values with which they do not."""
 _USUAL_MAX_TOKENS: Final = 256
 _SEED_BITS: Final = {"INT32": 31, "UINT32": 32, "INT64": 63, "UINT64": 64}
+_NO_END: Final = -1
+"""As the token that ends a text: TensorRT-LLM's word for none."""
+_SEPARATORS: Final = (",", '"')
+"""What parts a text of several words, as older releases of TensorRT-LLM take them, and what keeps one together."""
 
 Encoded = tuple[Mapping[str, Tensor], Mapping[str, Parameter]]
 """Inputs and parameters; the tensors are shared, and never changed."""
@@ -63,10 +84,10 @@ class OptionInputs:
         has_echo = isinstance(request, CompletionRequest) and request.has_echo
         inputs: dict[str, Tensor] = {}
         parameters: dict[str, Parameter] = {}
+        inputs |= {flag: _tensor(form, flag, True) for flag in form.flags}
         if form.takes_options:
             if form.tells_by_flags:
                 _refuse_logprobs(options)
-                inputs |= {flag: _tensor(form, flag, True) for flag in FLAGS}
             given = dict(options)
             if self.are_for_all_choices and request.choice_count > 1:
                 given["n"] = request.choice_count
@@ -77,6 +98,8 @@ class OptionInputs:
             inputs["sampling_parameters"] = _tensor(form, "sampling_parameters", given)
         else:
             _refuse_constraints(form, options)
+            if form.takes_tensors_alone:
+                options = _for_tensors(form, options, inputs)
             _spread_options(form, _with_top_p(form, options), inputs, parameters)
             if form.backend == "transformers":
                 if has_echo:
@@ -95,9 +118,37 @@ def _refuse_constraints(form: GenerationForm, options: Options) -> None:
         if (
             name in options
             and name not in form.inputs
+            and options[name] not in _NEUTRAL.get(name, ())
             and not (name == "tools" and options.get("tool_choice") == "none")
         ):
             raise FieldError(name, f"'{name}' is not supported by this model.", "unsupported_parameter")
+
+
+def _for_tensors(form: GenerationForm, options: Options, inputs: dict[str, Tensor]) -> Options:
+    """The options that a model of TensorRT-LLM's inputs can follow, in its words; raises FieldError for another one
+    that would change its text: nothing looks at the parameters of a request there."""
+    found = dict(options)
+    if found.get("top_k") == -1:  # all tokens, which is what it does by itself
+        del found["top_k"]
+    if found.get("ignore_eos") is True and _is_signed(form, "end_id"):
+        inputs["end_id"] = _tensor(form, "end_id", _NO_END)
+        del found["ignore_eos"]
+    for name, neutral in _NEUTRAL.items():
+        if name not in found or _input_of(form, name) is not None:
+            continue
+        if found[name] not in neutral:
+            raise FieldError(name, f"'{name}' is not supported by this model.", "unsupported_parameter")
+        del found[name]
+    if "stop" in found and "stop" not in form.inputs:  # what the model does not end with is looked for here
+        found["stop"] = [text for text in found["stop"] if not any(mark in text for mark in _SEPARATORS)]
+    words = found.get("bad_words")
+    if words is not None and len(words) == 1 and any(mark in words[0] for mark in _SEPARATORS):
+        found["bad_words"] = words * 2  # several entries are words as they are
+    return {name: value for name, value in found.items() if value != []}
+
+
+def _is_signed(form: GenerationForm, name: str) -> bool:
+    return name in form.inputs and form.inputs[name].datatype.startswith("INT")
 
 
 def _refuse_logprobs(options: Options) -> None:
@@ -133,9 +184,9 @@ def _spread_options(
 ) -> None:
     """Gives each option as an input where the model has one for it, otherwise as a parameter of the request."""
     for name, value in options.items():
-        entry = next((entry for entry in OPTION_INPUTS.get(name, (name,)) if entry in form.inputs), None)
+        entry = _input_of(form, name)
         if entry is not None:
-            inputs[entry] = _tensor(form, entry, value)
+            inputs[entry] = _tensor(form, entry, _as_seed(form, entry, value) if name == "seed" else value, name)
         elif form.backend != "transformers":
             parameters[name] = (
                 value
@@ -149,7 +200,23 @@ def _spread_options(
             inputs[name] = _tensor(form, name, _USUAL_MAX_TOKENS)
 
 
-def _tensor(form: GenerationForm, name: str, value: Any) -> Tensor:
+def _input_of(form: GenerationForm, option: str) -> str | None:
+    """Under which the model takes the option as a tensor."""
+    return next((name for name in OPTION_INPUTS.get(option, (option,)) if name in form.inputs), None)
+
+
+def _as_seed(form: GenerationForm, name: str, seed: int) -> int:
+    """The one of the input's integers that stands for this seed: itself where it is one of them."""
+    datatype = form.inputs[name].datatype
+    if datatype not in _SEED_BITS:
+        return seed
+    bits, least = _SEED_BITS[datatype], 0
+    if datatype.startswith("INT"):
+        bits, least = bits + 1, -(1 << bits)
+    return least + (seed - least) % (1 << bits)
+
+
+def _tensor(form: GenerationForm, name: str, value: Any, field: str | None = None) -> Tensor:
     if isinstance(value, Mapping):
         value = json_text(name, value)
-    return input_tensor(form.inputs[name], value if isinstance(value, list) else [value], form.has_batch)
+    return input_tensor(form.inputs[name], value if isinstance(value, list) else [value], form.has_batch, field)

@@ -15,7 +15,7 @@ from trireme.protocol.openai.options import Options
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest, Message, Prompt, text_of
 from trireme.protocol.openai.stop_texts import MAX_CHARACTERS
 from trireme.protocol.openai.usage import count_words
-from trireme.server.text_models.forms import IMAGES_INPUT, GenerationForm
+from trireme.server.text_models.forms import FLAGS, IMAGES_INPUT, GenerationForm
 
 _NAMES_OF_ROLES: Final = {"developer": "System", "function": "Tool"}
 
@@ -148,7 +148,6 @@ def _outputs(form: GenerationForm, is_chat: bool, options: Options) -> tuple[str
     """What is asked for: of a model with one output, that."""
     text = "delta" if is_chat and form.takes_messages and "delta" in form.outputs else form.text_output
     wanted = [text, "index", "finish_reason", "usage"]
-    if form.tells_by_flags:
-        wanted += ["num_input_tokens", "num_output_tokens"]
+    wanted += [FLAGS[flag] for flag in form.flags if FLAGS[flag] not in wanted]
     wanted += [name for name in ("logprobs", "prompt_logprobs") if name in options]
     return tuple(name for name in wanted if name in form.outputs)

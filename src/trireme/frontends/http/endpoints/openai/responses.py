@@ -109,7 +109,11 @@ class ResponseReader:
         """Whether the model has counted as many tokens as it might write. Of several choices it tells the sum alone,
         and words that were counted here are no tokens."""
         limit = self._input.max_tokens
-        return limit is not None and self._input.choice_count == 1 and self._counted >= max(limit, 1)
+        return (
+            limit is not None
+            and self._input.choice_count == 1
+            and max(self._counted, self._told_output) >= max(limit, 1)
+        )
 
     def _piece(self, index: int, text: bytes | None, delta: Any, reason: str, logprobs: Any, prompt: Any) -> Piece:
         if not 0 <= index < self._input.choice_count:

@@ -28,6 +28,10 @@ _CODES: Final = {
 }
 
 
+_MOST_SHOWN: Final = 80
+"""Characters of a value that the client has chosen."""
+
+
 class InputForm(Protocol):
     """An input as the configuration declares it."""
 
@@ -44,18 +48,24 @@ class InputForm(Protocol):
         """Its dims, without the batch."""
 
 
-def input_tensor(form: InputForm, values: Sequence[Any], has_batch: bool) -> Tensor:
-    """The values as one row of the input; raises FieldError where they are not of its datatype."""
+def input_tensor(form: InputForm, values: Sequence[Any], has_batch: bool, field: str | None = None) -> Tensor:
+    """The values as one row of the input; raises FieldError, of this field, where they are not of its datatype."""
     if form.datatype == BYTES:
         data = encode_bytes(values)
     else:
         try:
             data = struct.pack(f"<{len(values)}{_CODES[form.datatype]}", *values)
         except (struct.error, KeyError):
-            raise FieldError(
-                None, f"the model's input '{form.name}' is {form.datatype}, and cannot hold this"
-            ) from None
+            raise _unfitting(form, values, field) from None
     return Tensor(form.name, form.datatype, _shape(form.dims, len(values), has_batch), data)
+
+
+def _unfitting(form: InputForm, values: Sequence[Any], field: str | None) -> FieldError:
+    if field is None:
+        return FieldError(None, f"the model's input '{form.name}' is {form.datatype}, and cannot hold this")
+    told = str(values[0] if len(values) == 1 else list(values))[:_MOST_SHOWN]
+    message = f"'{field}' is {told}, which the model's input '{form.name}' of the type {form.datatype} cannot hold."
+    return FieldError(field, message, "invalid_value")
 
 
 def json_text(name: str, value: Any) -> bytes:
