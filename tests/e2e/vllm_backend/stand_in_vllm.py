@@ -3,6 +3,9 @@
 import asyncio
 from dataclasses import dataclass, field
 
+MOST = 20
+"""Tokens of an answer whose request does not say."""
+
 
 @dataclass
 class AsyncEngineArgs:
@@ -13,13 +16,13 @@ class AsyncEngineArgs:
 
 @dataclass
 class SamplingParams:
-    max_tokens: int = 16
+    max_tokens: int | None = 16
     n: int = 1
     temperature: float = 1.0
     logprobs: int | None = None
 
     def __post_init__(self):
-        if not isinstance(self.max_tokens, int) or self.max_tokens < 1:
+        if self.max_tokens is not None and (not isinstance(self.max_tokens, int) or self.max_tokens < 1):
             raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}.")
 
 
@@ -42,10 +45,19 @@ class CompletionOutput:
 
 @dataclass
 class RequestOutput:
-    prompt: str
+    prompt: str | None
     prompt_token_ids: list
     outputs: list
     finished: bool = False
+
+
+class Tokenizer:
+    chat_template = "of the stand-in"
+
+    def apply_chat_template(self, messages, add_generation_prompt, tokenize, return_dict, **values):
+        assert tokenize
+        assert not return_dict
+        return [len(message["content"]) for message in messages] + [int(add_generation_prompt), len(values)]
 
 
 class AsyncLLMEngine:
@@ -57,12 +69,16 @@ class AsyncLLMEngine:
         print(f"vLLM has been given the model {arguments.model}", flush=True)
         return cls()
 
+    async def get_tokenizer(self):
+        return Tokenizer()
+
     async def generate(self, prompt, params, request_id, lora_request=None):
-        words = prompt["prompt"].split()
+        words = prompt["prompt"].split() if "prompt" in prompt else list(map(str, prompt["prompt_token_ids"]))
         if lora_request is not None:
             words = [lora_request.lora_name, str(lora_request.lora_int_id), lora_request.lora_path]
         outputs = [CompletionOutput(index) for index in range(params.n)]
-        for step in range(params.max_tokens):
+        most = MOST if params.max_tokens is None else params.max_tokens
+        for step in range(most):
             await asyncio.sleep(0.005)
             for one in outputs:
                 one.text += f" {words[(step + one.index) % len(words)]}"
@@ -70,8 +86,8 @@ class AsyncLLMEngine:
                 if params.logprobs is not None:
                     one.logprobs = [*(one.logprobs or []), {step: Logprob(-0.5, 1, "word")}]
                     one.cumulative_logprob = (one.cumulative_logprob or 0.0) - 0.5
-                one.finish_reason = "length" if step == params.max_tokens - 1 else None
-            yield RequestOutput(prompt["prompt"], words, outputs, step == params.max_tokens - 1)
+                one.finish_reason = "length" if step == most - 1 else None
+            yield RequestOutput(prompt.get("prompt"), words, outputs, step == most - 1)
 
     async def abort(self, request_id):
         print(f"vLLM has ended {request_id}", flush=True)

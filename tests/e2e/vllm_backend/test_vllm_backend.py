@@ -31,6 +31,7 @@ class LoRARequest:
     lora_int_id: int
     lora_path: str
 """
+TEMPLATE = "{% for one in messages %}{{ one.content }} {{ tone }}{% endfor %}{% if add_generation_prompt %}!{% endif %}"
 GREEDY = {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
 YES, NO = np.array([True]), np.array([False])
 
@@ -49,6 +50,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("vllm")
     repository = folder / "model_repository"
     weights = tiny_causal_lm(folder / "weights", "llama")
+    tokenizer = json.loads((weights / "tokenizer_config.json").read_text())
+    (weights / "tokenizer_config.json").write_text(json.dumps({**tokenizer, "chat_template": TEMPLATE}))
     arguments = {"disable_log_requests": True, "gpu_memory_utilization": 0.5, "enforce_eager": True}
     more = {"max_model_len": 512, "tensor_parallel_size": 2, "kv_cache_dtype": "auto", "max_seq_len_to_capture": 512}
     write(repository, "vllm_model", {"model": str(weights), **arguments, **more})
@@ -297,6 +300,32 @@ def test_openai_clients_get_the_answer_alone_with_its_end_and_its_tokens(served:
     assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["length"]
     chat = {"model": "vllm_model", "messages": [{"role": "user", "content": "Hi"}], **GREEDY}
     assert not completed(served, chat, "chat/completions")["choices"][0]["message"]["content"].startswith("User")
+
+
+def test_a_chat_has_the_models_own_template_and_as_many_tokens_as_fit(served: RunningServer) -> None:
+    messages = [{"role": "user", "content": "Tell me a story"}]
+    chat = {"model": "vllm_model", "messages": messages, "temperature": 0, "chat_template_kwargs": {"tone": "now"}}
+    answer = completed(served, {**chat, "ignore_eos": True}, "chat/completions")
+    (choice,), usage = answer["choices"], answer["usage"]
+    assert usage["prompt_tokens"] + usage["completion_tokens"] == 512
+    assert choice["finish_reason"] == "length"
+    short = completed(served, {**chat, "max_tokens": 8, "ignore_eos": True}, "chat/completions")
+    assert short["usage"] == {**usage, "completion_tokens": 8, "total_tokens": usage["prompt_tokens"] + 8}
+    assert choice["message"]["content"].startswith(short["choices"][0]["message"]["content"])
+    fields = {"messages": json.dumps(messages), "parameters": {**GREEDY, "add_generation_prompt": False}}
+    status, _, text = served.ask("POST", "/v2/models/vllm_model/generate", fields)
+    assert status == 200, text
+    for tools in ({"tools": [{"type": "function", "function": {"name": "sail"}}]}, {"logprobs": True}):
+        status, _, text = served.ask("POST", "/v1/chat/completions", {**chat, **tools})
+        assert (status, json.loads(text)["error"]["param"]) == (400, next(iter(tools)))
+
+
+def test_vllm_itself_gets_a_chat_as_the_tokens_of_its_template(served: RunningServer) -> None:
+    messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "three"}]
+    answer = completed(served, {"model": "real", "messages": messages}, "chat/completions")
+    words = answer["choices"][0]["message"]["content"].split()
+    assert (words[:4], len(words)) == (["3", "5", "1", "0"], 20)
+    assert answer["usage"]["prompt_tokens"] == 4
 
 
 def completed(server: RunningServer, body: dict[str, Any], path: str = "completions") -> Any:

@@ -27,7 +27,7 @@ from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.text_engine import Engine
 
 _DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "max_tokens": 16}
-"""vLLM's, where a request does not say."""
+"""vLLM's, where a request does not say; a chat may have as many tokens as fit, as with its server."""
 _KNOWN = SAMPLING_OPTIONS | OPTIONS
 _Begin = Callable[..., None]
 """Takes when the answer has to be whole, and the adapter where the request has one."""
@@ -83,14 +83,14 @@ class OwnEngine:
         """What begins a request; raises NewGrammarError where its grammar has to be compiled before."""
         wanted, tokenizer = answer.request, self._engine.tokenizer
         options = {**_DEFAULTS, **wanted.options}
-        if wanted.options.keys() & MAX_TOKENS and "max_tokens" not in wanted.options:
+        if "max_tokens" not in wanted.options and (wanted.chat is not None or wanted.options.keys() & MAX_TOKENS):
             del options["max_tokens"]
         for key in options.keys() - _KNOWN:
             raise unknown_option("sampling parameter", key, _KNOWN)
         tells = options.get("logprobs") is not None
         if "cumulative_logprob" in wanted.told and not tells:
             options["logprobs"] = 0
-        tokens = tokenizer.encode(wanted.prompt, True)
+        tokens = tokenizer.encode(wanted.prompt, True) if wanted.chat is None else wanted.chat.tokens(tokenizer)
         form = self._forms.read(options, False, tokens)
         params = read_params(options, tokenizer, form.grammar, form.shown_ids)
         return partial(self._begin, answer, tokens, params, tells)

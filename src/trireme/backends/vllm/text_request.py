@@ -11,6 +11,7 @@ from trireme.backends.llm.sampling_options import read_json
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.served_engine.refusals import WishError
 from trireme.backends.served_engine.returned import asked_for
+from trireme.backends.vllm.chat import Chat, read_chat
 from trireme.core.reading import json_levels
 
 _TEXTS = frozenset({"stop", "bad_words", "guided_regex", "guided_grammar", "guided_choice", "guided_json"})
@@ -32,6 +33,8 @@ class TextRequest:
     """The outputs that are wanted beside the text."""
     adapter: str = ""
     """The name of the adapter to write with; "": none."""
+    chat: Chat | None = None
+    """What is to be answered in place of the prompt, which is empty then."""
 
 
 def read_text_request(request: InferenceRequest, adapters: Collection[str] | None) -> TextRequest:
@@ -45,10 +48,12 @@ def read_text_request(request: InferenceRequest, adapters: Collection[str] | Non
     for name, reason in _REFUSED.items():
         if name in inputs and inputs[name].size:
             raise WishError(f"'{name}' cannot be followed: {reason}")
-    if "text_input" not in inputs or not inputs["text_input"].size:
-        raise WishError("'text_input' is missing")
+    given = [name for name in ("text_input", "messages") if name in inputs and inputs[name].size]
+    if len(given) != 1:
+        raise WishError("'text_input' and 'messages' exclude each other" if given else "'text_input' is missing")
+    is_chat, text = given == ["messages"], _text(inputs[given[0]][0])
     is_stream = flag("stream")
-    has_prompt = not flag("exclude_input_in_output", is_stream)
+    has_prompt = not is_chat and not flag("exclude_input_in_output", is_stream)
     if is_stream and has_prompt:
         raise WishError("When streaming, `exclude_input_in_output` = False is not allowed.")
     if "sampling_parameters" in inputs and inputs["sampling_parameters"].size:
@@ -58,13 +63,15 @@ def read_text_request(request: InferenceRequest, adapters: Collection[str] | Non
     if not isinstance(options, dict):
         raise WishError("'sampling_parameters' must be a JSON object")
     adapter = _adapter(options.pop("lora_name", None), adapters)
+    chat = read_chat(text, options) if is_chat else None
     return TextRequest(
-        _text(inputs["text_input"][0]),
+        "" if is_chat else text,
         is_stream,
         has_prompt,
         _read_options(options),
         asked_for(inputs),
         adapter,
+        chat,
     )
 
 

@@ -48,6 +48,8 @@ class VllmEngine:
         options = dict(answer.request.options)
         if "cumulative_logprob" in answer.request.told:
             options.setdefault("logprobs", 0)
+        if answer.request.chat is not None:
+            options.setdefault("max_tokens", None)  # as many as fit
         try:
             params = self._package.SamplingParams(**options)
         except (TypeError, ValueError) as error:
@@ -87,6 +89,8 @@ class VllmEngine:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._follow(answer, params, number, tells)
+        except WishError as error:
+            answer.fail(str(error), ErrorCode.INVALID_ARG)
         except TimeoutError:
             await self._engine.abort(number)
             answer.fail("the request was ended: timeout", ErrorCode.UNAVAILABLE)
@@ -98,7 +102,10 @@ class VllmEngine:
         told: list[_Told] = []
         adapter = self._adapters.get(answer.request.adapter)
         chosen = {} if adapter is None else {"lora_request": adapter}
-        async for output in self._engine.generate({"prompt": answer.request.prompt}, params, number, **chosen):
+        prompt: dict[str, Any] = {"prompt": answer.request.prompt}
+        if answer.request.chat is not None:
+            prompt = {"prompt_token_ids": answer.request.chat.tokens_of(await self._engine.get_tokenizer())}
+        async for output in self._engine.generate(prompt, params, number, **chosen):
             if not told:
                 told = [_Told() for _ in output.outputs]
                 answer.begin(len(told), len(output.prompt_token_ids))

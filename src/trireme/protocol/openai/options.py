@@ -69,6 +69,7 @@ OPTIONS: Final = frozenset(
     }
 )  # fmt: skip
 """The names that `read_options` looks at."""
+TOOLS: Final = ("tools", "tool_choice", "parallel_tool_calls")
 TOOL_OPTIONS: Final = ("tools", "tool_choice", "chat_template_kwargs", "add_generation_prompt")
 """Those of `read_tools`."""
 _RESPONSE_FORMATS: Final = ("text", "json_object", "json_schema")

@@ -10,7 +10,7 @@ from trireme.core.datatype import Parameter
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.endpoints.openai.tensors import input_tensor, json_text
 from trireme.protocol.openai.errors import FieldError
-from trireme.protocol.openai.options import Options, seed_of
+from trireme.protocol.openai.options import TOOLS, Options, seed_of
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest
 from trireme.server.text_models.forms import OPTION_INPUTS, GenerationForm
 
@@ -87,8 +87,9 @@ class OptionInputs:
         inputs |= {flag: _tensor(form, flag, True) for flag in form.flags}
         if form.takes_options:
             if form.tells_by_flags:
-                _refuse_logprobs(options)
-            given = dict(options)
+                _refuse_untold(options)
+            is_toolless = form.tells_by_flags
+            given = {name: value for name, value in options.items() if not (is_toolless and name in TOOLS)}
             if self.are_for_all_choices and request.choice_count > 1:
                 given["n"] = request.choice_count
             if has_echo and not form.tells_by_flags:
@@ -151,10 +152,10 @@ def _is_signed(form: GenerationForm, name: str) -> bool:
     return name in form.inputs and form.inputs[name].datatype.startswith("INT")
 
 
-def _refuse_logprobs(options: Options) -> None:
-    """Of a model that tells them in another form than this API has."""
-    for name in ("logprobs", "prompt_logprobs"):
-        if name in options:
+def _refuse_untold(options: Options) -> None:
+    """What Triton's vLLM backend tells in another form than this API has, or not at all."""
+    for name in ("logprobs", "prompt_logprobs", "tools"):
+        if name in options and not (name == "tools" and options.get("tool_choice") == "none"):
             raise FieldError(name, f"'{name}' is not supported by this model.", "unsupported_parameter")
 
 
