@@ -8,6 +8,9 @@ from typing import Any
 from trireme.llm.chat.chat_parser import ChatParser
 from trireme.llm.chat.events import CallArguments, CallStart, Content, Event, Reasoning
 
+_HALF = "\ufffd"
+"""What is decoded of a character that was cut off: it belongs to no text, and may hide the beginning of a tag."""
+
 
 class ChatMessage:
     """Takes the text of a choice as it comes."""
@@ -25,7 +28,7 @@ class ChatMessage:
 
     def add(self, text: str, is_last: bool, is_cut: bool = False) -> dict[str, Any]:
         """The delta of a piece, empty where nothing is certain yet; `is_cut`: the model would have written more."""
-        events = self._parser.feed(text)
+        events = self._parser.feed(text.rstrip(_HALF) if is_cut else text)
         if is_last:
             events = events + self._parser.finish(is_cut)
         delta: dict[str, Any] = {"role": "assistant", "content": ""} if self._is_first else {}

@@ -22,7 +22,7 @@ class ChatParser:
 
     def finish(self, is_cut: bool = False) -> list[Event]:
         """What is left, when no more text comes; `is_cut`: the model would have written more."""
-        events = self._find_calls(self._reasoning.finish() if self._reasoning is not None else [])
+        events = self._find_calls(self._reasoning.finish(is_cut) if self._reasoning is not None else [])
         return events + (self._tools.finish(is_cut) if self._tools is not None else [])
 
     def _find_calls(self, events: list[Event]) -> list[Event]:

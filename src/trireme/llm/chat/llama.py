@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trireme.llm.chat.tool_parser import SURE, ToolParser
+from trireme.llm.chat.tool_parser import ToolParser
 
 TAG = "<|python_tag|>"
 
@@ -13,7 +13,7 @@ class LlamaParser(ToolParser):
     def _is_call_begun(self) -> bool:
         """Other JSON, whose name is none of a tool, may begin like a call."""
         if self._state == self._text:
-            return len(self._buffer) >= SURE
+            return bool(self._buffer)
         return self._call is None or self._call.looks_begun(self._names)
 
     def _begin(self) -> bool:

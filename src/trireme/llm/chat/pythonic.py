@@ -8,7 +8,7 @@ import keyword
 import re
 from typing import Any
 
-from trireme.llm.chat.tool_parser import SURE, ToolParser
+from trireme.llm.chat.tool_parser import ToolParser
 
 _TAG = "<|python_start|>"
 _BEGINNING = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
@@ -35,7 +35,7 @@ class PythonicParser(ToolParser):
         """Of a tool that there is, as far as its name was written; other lists are content."""
         found = _BEGUN.match((self._raw + self._buffer).lstrip().removeprefix(_TAG))
         if found is None or not found[1]:
-            return self._state == self._calls or self._buffer.lstrip().startswith(_TAG[:SURE])
+            return self._state == self._calls or _is_begun(self._buffer.strip())
         if not self._names:
             return True
         return found[1] in self._names if found[2] else any(name.startswith(found[1]) for name in self._names)
@@ -75,6 +75,11 @@ class PythonicParser(ToolParser):
         self._tell_arguments(call[1])
         self._end_call()
         return True
+
+
+def _is_begun(text: str) -> bool:
+    """Whether all there is may become a tag and a list."""
+    return text != "" and (text == "[" or _TAG.startswith(text) or text.removeprefix(_TAG).strip() in ("", "["))
 
 
 class _CallScan:

@@ -40,11 +40,12 @@ class ReasoningSplitter:
             return []
         return self._split(is_last=False)
 
-    def finish(self) -> list[Event]:
-        """What is left, when no more text comes."""
-        if not self._has_begun:
-            self._look_for_opening(is_last=True)
-        return self._split(is_last=True)
+    def finish(self, is_cut: bool = False) -> list[Event]:
+        """What is left, when no more text comes; `is_cut`: the model would have written more, so that the beginning of
+        a tag is none of its text."""
+        if not self._has_begun and not self._look_for_opening(is_last=not is_cut):
+            return []
+        return self._split(is_last=not is_cut)
 
     def _look_for_opening(self, is_last: bool) -> bool:
         start = self._buffer.lstrip()

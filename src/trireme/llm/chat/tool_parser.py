@@ -11,9 +11,6 @@ from trireme.llm.chat.events import CallArguments, CallEnd, CallStart, Content, 
 from trireme.llm.chat.json_scanner import JsonCall, JsonValue
 from trireme.llm.tokenizer.stream_text import StopStrings
 
-SURE = 4
-"""So many characters of a tag at the end of an answer that was cut off are no text of the answer."""
-
 State = Callable[[], bool]
 """Looks at the buffer; whether it went on, and the next state can be asked. Without, more text is needed."""
 
@@ -75,7 +72,7 @@ class ToolParser(ABC):
 
     def _is_call_begun(self) -> bool:
         """Whether what is left is the beginning of a call, or of its tag, rather than content."""
-        return self._state != self._begin or len(self._buffer) >= SURE
+        return self._state != self._begin or bool(self._buffer)
 
     @property
     def _may_go_on(self) -> bool:

@@ -70,6 +70,16 @@ def test_deltas_put_together_are_the_message() -> None:
         assert message.message() == {"role": "assistant", **whole}
 
 
+@pytest.mark.parametrize(("text", "content"), [("I ask.\n<tool\ufffd", "I ask."), ("I as\ufffd\ufffd", "I as")])
+def test_half_a_character_at_the_end_of_an_answer_that_was_cut_off_is_left_out(text: str, content: str) -> None:
+    message = ChatMessage(parser())
+    message.add(text, True, is_cut=True)
+    assert message.message() == {"role": "assistant", "content": content}
+    whole = ChatMessage(parser())
+    whole.add(text, True)
+    assert whole.message()["content"] == text
+
+
 def test_an_enforced_call_is_one_message(answer: Ask) -> None:
     (response,) = answer(**REQUIRED)
     message = json.loads(response["delta"][0])

@@ -32,6 +32,27 @@ def test_reasoning_is_parted_wherever_the_text_is_cut(text: str, is_open: bool, 
         assert parsed(ReasoningSplitter(THINK, is_open), pieces) == wanted, pieces
 
 
+@pytest.mark.parametrize(
+    ("text", "is_open", "wanted"),
+    [
+        ("<thi", False, []),
+        ("One</thi", True, [Reasoning("One")]),
+        ("<think>One", False, [Reasoning("One")]),
+        ("<think>One</think>Two", False, [Reasoning("One"), Content("Two")]),
+        ("Four", False, [Content("Four")]),
+    ],
+)
+def test_of_an_answer_that_is_cut_off_the_beginning_of_a_tag_is_no_text(
+    text: str, is_open: bool, wanted: list[Event]
+) -> None:
+    for pieces in ([text], list(text)):
+        splitter = ReasoningSplitter(THINK, is_open)
+        found = [event for piece in pieces for event in splitter.feed(piece)] + splitter.finish(is_cut=True)
+        for kind in (Reasoning, Content):
+            told = "".join(event.text for event in found if isinstance(event, kind))
+            assert told == "".join(event.text for event in wanted if isinstance(event, kind))
+
+
 def test_calls_are_looked_for_behind_the_reasoning() -> None:
     inner = '<tool_call>{"name": "time"}</tool_call>'
     text = f"<think>Shall I write {inner}?</think>\n{inner}"
