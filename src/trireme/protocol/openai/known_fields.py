@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from trireme.core.close_names import MAX_CHARS, closest
+from trireme.core.errors import ErrorKind, PromptTooLongError, ServingError
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.fields import Fields
 from trireme.protocol.openai.options import OPTIONS, TOOL_OPTIONS
@@ -55,6 +57,8 @@ _NOT_FOLLOWED: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
 }
 """Well-known ones that would change the answer: the values with which they change nothing, and what to do instead."""
 
+_FIELD: Final = re.compile(r"(?:in ensemble '[^']*', )?'((\w+)[\w.\[\]]*)'")
+"""At the beginning of a refusal: the field."""
 _NEAR: Final = 0.8
 _MOST_LOOKED_AT: Final = 32
 """Of the names that nobody knows: to compare one takes long."""
@@ -73,6 +77,13 @@ def unknown_fields(fields: Fields, known: frozenset[str]) -> list[str]:
         if close is not None:
             raise _unrecognized(name, f"Did you mean '{close}'?")
     return looked_at
+
+
+def named_in(error: ServingError) -> ServingError:
+    """The same refusal of a model, told as one of the field that it begins with, where it is one of this API."""
+    found = _FIELD.match(error.message) if error.kind is ErrorKind.INVALID_ARGUMENT else None
+    is_plain = not isinstance(error, FieldError | PromptTooLongError)
+    return FieldError(found[1], error.message) if found and is_plain and found[2] in CHAT | COMPLETION else error
 
 
 @lru_cache(1024)

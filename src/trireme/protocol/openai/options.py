@@ -93,6 +93,9 @@ def read_options(fields: Fields, least_tokens: int = 1) -> Options:
     _read_token_lists(found, fields)
     _check_sizes(found, _SIZED, MAX_TEXT_BYTES)
     _check_best_of(found)
+    if found.get("top_p") == 0:  # nothing but the likeliest token, for which models have another word
+        del found["top_p"]
+        found["temperature"] = 0
     return found
 
 
@@ -105,6 +108,8 @@ def read_tools(found: Options, fields: Fields) -> None:
     """What chats alone have: tools, and values for the chat template."""
     _take(found, "tools", _read_tools(fields))
     choice = fields.value("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        choice = _allow_tools(found, choice.get("allowed_tools"))
     if choice is not None:
         if type(choice) is not str and not isinstance(choice, dict):
             raise wrong_type("tool_choice", "a string or an object", choice)
@@ -252,9 +257,28 @@ def _read_token_lists(found: Options, fields: Fields) -> None:
     _take(found, "bad_words", words)
 
 
+def _allow_tools(found: Options, allowed: Any) -> str:
+    """Leaves those tools that an answer may call; whether it has to call one."""
+    where = "tool_choice.allowed_tools"
+    if not isinstance(allowed, dict) or allowed.get("mode") not in ("auto", "required"):
+        raise FieldError(f"{where}.mode", f"'{where}.mode' has to be 'auto' or 'required'.", "invalid_value")
+    given = allowed["tools"] if type(allowed.get("tools")) is list else []
+    functions = [entry.get("function") for entry in given if isinstance(entry, dict)]
+    names = [function.get("name") for function in functions if isinstance(function, dict)]
+    tools = {tool["function"]["name"]: tool for tool in found.get("tools", ())}
+    if not names or len(names) != len(given) or any(type(name) is not str or name not in tools for name in names):
+        raise FieldError(f"{where}.tools", f"'{where}.tools' has to name some of 'tools'.", "invalid_value")
+    found["tools"] = [tool for name, tool in tools.items() if name in names]
+    return str(allowed["mode"])
+
+
 def _read_tools(fields: Fields) -> list[Any] | None:
     tools = fields.array("tools", MAX_TOOLS)
     for position, tool in enumerate(tools or ()):
+        kind = tool.get("type", "function") if isinstance(tool, dict) else "function"
+        if kind != "function":
+            where = f"tools[{position}].type"
+            raise FieldError(where, f"'{where}' has to be 'function'.", "unsupported_parameter")
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or type(function.get("name")) is not str or not function["name"]:
             where = f"tools[{position}].function.name"

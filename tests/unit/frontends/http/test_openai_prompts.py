@@ -272,6 +272,34 @@ def test_models_that_can_count_tokens_are_asked_to() -> None:
     assert set(found.outputs) == {"text_output", *counts}
 
 
+def transformers_model() -> GenerationForm:
+    return replace(form(inputs=("text_input",)), backend="transformers")
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ({"top_k": -1, "temperature": 0.5}, {"temperature": 0.5, "top_k": 0}),
+        ({"top_k": -1}, {}),
+        ({"top_p": 0}, {"temperature": 0}),
+        ({"seed": 2**64 - 1}, {"seed": -1}),
+        ({"seed": -(2**63)}, {"seed": 1 - 2**63}),
+        ({"frequency_penalty": 0, "presence_penalty": 0.0, "min_p": 0, "skip_special_tokens": True}, {}),
+    ],
+)
+def test_options_of_transformers_are_told_in_its_words(options: dict[str, Any], sent: dict[str, Any]) -> None:
+    (found,) = completion_inputs(transformers_model(), completion(prompt="a", **options))
+    assert {name: value for name, value in found.parameters.items() if name != "stream"} == sent
+
+
+@pytest.mark.parametrize("options", [{"min_p": 0.1}, {"frequency_penalty": 1}, {"ignore_eos": True}])
+def test_options_that_transformers_does_not_have_are_refused(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(FieldError, match=f"'{name}' is not supported by this model") as refused:
+        completion_inputs(transformers_model(), completion(prompt="a", **options))
+    assert refused.value.param == name
+
+
 def test_models_with_words_of_their_own_are_sent_what_the_client_says_alone() -> None:
     inputs = {"max_tokens": "INT32", "temperature": "FP32", "top_p": "FP32", "seed": "INT32"}
     (found,) = completion_inputs(drawing(inputs), completion(prompt="a", temperature=0.5))

@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 
+from trireme.core.errors import InternalError, InvalidArgumentError, PromptTooLongError
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.fields import Fields
-from trireme.protocol.openai.known_fields import CHAT, COMPLETION, DETOKENIZE, EMBEDDING, TOKENIZE, unknown_fields
+from trireme.protocol.openai.known_fields import (
+    CHAT,
+    COMPLETION,
+    DETOKENIZE,
+    EMBEDDING,
+    TOKENIZE,
+    named_in,
+    unknown_fields,
+)
 from trireme.protocol.openai.requests import read_chat
 
 UNKNOWN = "Unrecognized request argument supplied: "
@@ -32,6 +41,23 @@ def test_all_that_is_read_of_a_chat_is_known() -> None:
     read_chat(Fields(members))
     assert members.asked <= CHAT
     assert CHAT - members.asked == set()
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("'top_p' must be above 0", "top_p"),
+        ("'tools[0].function.name' is 'a b', which", "tools[0].function.name"),
+        ("in ensemble 'all', 'max_tokens' ('request_output_len' of 'tensorrt_llm') is 9", "max_tokens"),
+        ("'random_seed' is 3", None),
+        ("the option 'top_p' is wrong", None),
+    ],
+)
+def test_a_models_refusal_that_begins_with_a_field_is_told_as_one_of_it(message: str, param: str | None) -> None:
+    told = named_in(InvalidArgumentError(message))
+    assert (told.message, getattr(told, "param", None)) == (message, param)
+    for error in (InternalError(message), PromptTooLongError(message), FieldError("n", message)):
+        assert named_in(error) is error
 
 
 @pytest.mark.parametrize("known", [CHAT, COMPLETION, EMBEDDING])

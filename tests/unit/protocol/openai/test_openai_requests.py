@@ -64,6 +64,26 @@ def test_chat_with_every_option() -> None:
     assert (request.choice_count, request.is_stream, request.includes_usage) == (3, True, True)
 
 
+def test_no_top_p_is_the_likeliest_token() -> None:
+    assert chat(top_p=0, temperature=0.7).options == {"temperature": 0}
+    assert completion(top_p=0.0).options == {"temperature": 0}
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_allowed_tools_are_those_that_the_model_hears_of() -> None:
+    other = {"type": "function", "function": {"name": "time"}}
+    for mode in ("auto", "required"):
+        request = chat(tools=[TOOL, other], tool_choice=allowed(mode, "time"))
+        assert request.options == {"tools": [other], "tool_choice": mode}
+    for choice in (allowed("any", "time"), allowed("auto"), allowed("auto", "sail"), allowed("auto", "time", "sail")):
+        with pytest.raises(FieldError, match=r"^'tool_choice\.allowed_tools\."):
+            chat(tools=[TOOL, other], tool_choice=choice)
+
+
 def test_newer_name_of_max_tokens_wins() -> None:
     assert chat(max_tokens=5, max_completion_tokens=7).options == {"max_tokens": 7}
 
@@ -122,6 +142,7 @@ def test_format_of_texts_is_no_constraint() -> None:
         ({"response_format": {"type": "yaml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"tools": [{"type": "function"}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": 3}, "tool_choice"),
         ({"guided_choice": []}, "guided_choice"),

@@ -19,6 +19,7 @@ from trireme.protocol.http1.chunks import LAST_CHUNK, frame
 from trireme.protocol.http1.sse import encode_event
 from trireme.protocol.openai.answers import DONE, AnswerWriter
 from trireme.protocol.openai.errors import encode_api_error
+from trireme.protocol.openai.known_fields import named_in
 from trireme.protocol.openai.pieces import Piece
 from trireme.protocol.openai.usage import Usage
 from trireme.server.long_work import INLINE_JSON_BYTES, OrderedWork
@@ -100,7 +101,7 @@ class GenerationAnswer(ABC):
         return pieces + reader.close() if response.is_final else pieces
 
     def _fail(self, error: ServingError) -> None:
-        self.send_failure(error)
+        self.send_failure(named_in(error))
         group, self.group = self.group, None
         if group is not None:
             group.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trireme.core.datatype import Parameter
@@ -101,6 +101,8 @@ class OptionInputs:
             _refuse_constraints(form, options)
             if form.takes_tensors_alone:
                 options = _for_tensors(form, options, inputs)
+            elif form.backend == "transformers":
+                options = _for_transformers(form, options)
             _spread_options(form, _with_top_p(form, options), inputs, parameters)
             if form.backend == "transformers":
                 if has_echo:
@@ -134,18 +136,36 @@ def _for_tensors(form: GenerationForm, options: Options, inputs: dict[str, Tenso
     if found.get("ignore_eos") is True and _is_signed(form, "end_id"):
         inputs["end_id"] = _tensor(form, "end_id", _NO_END)
         del found["ignore_eos"]
-    for name, neutral in _NEUTRAL.items():
-        if name not in found or _input_of(form, name) is not None:
-            continue
-        if found[name] not in neutral:
-            raise FieldError(name, f"'{name}' is not supported by this model.", "unsupported_parameter")
-        del found[name]
+    _leave_neutral(found, [name for name in _NEUTRAL if _input_of(form, name) is None])
     if "stop" in found and "stop" not in form.inputs:  # what the model does not end with is looked for here
         found["stop"] = [text for text in found["stop"] if not any(mark in text for mark in _SEPARATORS)]
     words = found.get("bad_words")
     if words is not None and len(words) == 1 and any(mark in words[0] for mark in _SEPARATORS):
         found["bad_words"] = words * 2  # several entries are words as they are
     return {name: value for name, value in found.items() if value != []}
+
+
+def _for_transformers(form: GenerationForm, options: Options) -> Options:
+    """The options in the words of the transformers backend; raises FieldError for others that would change the text."""
+    found = dict(options)
+    if found.get("top_k") == -1:
+        del found["top_k"]
+        if found.get("temperature") or "top_p" in found:
+            found["top_k"] = 0  # all tokens; alone it would have them drawn
+    if "seed" in found:
+        found["seed"] = max(_wrapped(found["seed"], "INT64"), 1 - 2**63)
+    _leave_neutral(
+        found, [name for name in _NEUTRAL if name not in _TRANSFORMERS_NAMES and _input_of(form, name) is None]
+    )
+    return found
+
+
+def _leave_neutral(found: Options, names: Sequence[str]) -> None:
+    """Takes out those options, which the model cannot follow; raises FieldError for one that asks for anything."""
+    for name in names:
+        if name in found and found[name] not in _NEUTRAL[name]:
+            raise FieldError(name, f"'{name}' is not supported by this model.", "unsupported_parameter")
+        found.pop(name, None)
 
 
 def _is_signed(form: GenerationForm, name: str) -> bool:
@@ -209,8 +229,10 @@ def _input_of(form: GenerationForm, option: str) -> str | None:
 def _as_seed(form: GenerationForm, name: str, seed: int) -> int:
     """The one of the input's integers that stands for this seed: itself where it is one of them."""
     datatype = form.inputs[name].datatype
-    if datatype not in _SEED_BITS:
-        return seed
+    return _wrapped(seed, datatype) if datatype in _SEED_BITS else seed
+
+
+def _wrapped(seed: int, datatype: str) -> int:
     bits, least = _SEED_BITS[datatype], 0
     if datatype.startswith("INT"):
         bits, least = bits + 1, -(1 << bits)
