@@ -85,3 +85,16 @@ def test_a_seed_gives_the_same_words_again(served: RunningServer) -> None:
     assert len(set(texts)) == 3
     assert drawn(seed=7, n=3) == texts
     assert drawn(seed=8) == texts[1:2]
+
+
+def test_the_tokens_are_the_models_and_a_text_that_they_end_is_cut_off(served: RunningServer) -> None:
+    answer = completed(served)
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert answer["usage"]["completion_tokens"] == 8
+    assert completed(served, n=2, temperature=1.0)["usage"]["completion_tokens"] == 16
+    assert answer["usage"]["prompt_tokens"] == completed(served, n=2)["usage"]["prompt_tokens"]
+
+
+def test_a_frequency_penalty_is_followed(served: RunningServer) -> None:
+    assert completed(served, frequency_penalty=2)["choices"][0]["text"] != completed(served)["choices"][0]["text"]
+    assert completed(served, frequency_penalty=0)["choices"] == completed(served)["choices"]
