@@ -152,6 +152,18 @@ def _check_message(where: str, message: Any) -> None:
             raise FieldError(f"{where}.content", f"'{where}.content' is required.", "missing_required_parameter")
     elif type(content) is not str:
         raise wrong_type(f"{where}.content", "a string or an array", content)
+    if role == "assistant":
+        _check_calls(f"{where}.tool_calls", message.get("tool_calls"))
+
+
+def _check_calls(where: str, calls: Any) -> None:
+    if calls is not None and type(calls) is not list:
+        raise wrong_type(where, "an array", calls)
+    for position, call in enumerate(calls or ()):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or type(function.get("name")) is not str:
+            name = f"{where}[{position}].function.name"
+            raise FieldError(name, f"'{name}' is required.", "missing_required_parameter")
 
 
 def _check_part(where: str, part: Any) -> None:

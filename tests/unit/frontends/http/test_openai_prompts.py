@@ -11,6 +11,7 @@ import pytest
 
 from trireme.config.model_config import TensorConfig
 from trireme.core.elements import decode_bytes
+from trireme.frontends.http.endpoints.openai.generation import stream_parameters
 from trireme.frontends.http.endpoints.openai.prompts import chat_inputs, completion_inputs
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.fields import Fields
@@ -270,6 +271,15 @@ def test_models_that_can_count_tokens_are_asked_to() -> None:
     (found,) = completion_inputs(counting, completion(prompt="a"))
     assert found.inputs.keys() == {"text_input", "max_tokens", *flags}
     assert set(found.outputs) == {"text_output", *counts}
+
+
+def test_steps_of_an_ensemble_hear_which_stream_it_is() -> None:
+    ensemble = replace(drawing(), is_ensemble=True)
+    streamed = completion(prompt="a", stream=True)
+    assert stream_parameters(ensemble, streamed, 3, "cmpl-1") == {"stream_id": "cmpl-1-3"}
+    assert stream_parameters(ensemble, completion(prompt="a"), 0, "cmpl-1") == {}
+    assert stream_parameters(drawing(), streamed, 0, "cmpl-1") == {}
+    assert stream_parameters(replace(form(), is_ensemble=True), streamed, 0, "cmpl-1") == {}
 
 
 def transformers_model() -> GenerationForm:

@@ -143,6 +143,8 @@ def test_format_of_texts_is_no_constraint() -> None:
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"tools": [{"type": "function"}]}, "tools[0].function.name"),
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type"),
+        ({"messages": [{"role": "assistant", "tool_calls": {}}]}, "messages[0].tool_calls"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].function.name"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": 3}, "tool_choice"),
         ({"guided_choice": []}, "guided_choice"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from trireme.core.datatype import Parameter
 from trireme.core.request import InferenceRequest
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.openai.answering import (
@@ -74,6 +75,14 @@ def writing_form(call: CalledModel, request: CompletionRequest | ChatRequest) ->
     return form
 
 
+def stream_parameters(
+    form: GenerationForm, request: CompletionRequest | ChatRequest, first_index: int, answer_id: str
+) -> dict[str, Parameter]:
+    """What tells a stream from others to the steps of an ensemble, which may get it token by token."""
+    is_for_steps = request.is_stream and form.is_ensemble and form.takes_tensors_alone
+    return {STREAM_ID: f"{answer_id}-{first_index}"} if is_for_steps else {}
+
+
 def _generate(
     background: BackgroundAnswers,
     exchange: Exchange,
@@ -95,9 +104,7 @@ def _generate(
         reader = ResponseReader(form, entry, usage)
         made = InferenceRequest(request.model, "", request_id, entry.inputs, answer.receiver(reader))
         reader.end_request = made.finish
-        made.parameters = entry.parameters
-        if request.is_stream and form.is_ensemble and form.takes_tensors_alone:  # a step may get it token by token
-            made.parameters = {**entry.parameters, STREAM_ID: f"{writer.answer_id}-{entry.first_index}"}
+        made.parameters = entry.parameters | stream_parameters(form, request, entry.first_index, writer.answer_id)
         made.requested_outputs = entry.outputs
         requests.append(made)
     answer.group = RequestGroup(exchange, requests)
