@@ -117,7 +117,7 @@ def read_messages(fields: Fields) -> list[Message]:
         raise FieldError("messages", "'messages' is empty; a chat needs at least one message.", "empty_array")
     for position, message in enumerate(messages):
         _check_message(f"messages[{position}]", message)
-    return messages
+    return list(map(_without_nulls, messages))
 
 
 def text_of(message: Message) -> str:
@@ -134,6 +134,16 @@ def other_parts(message: Message) -> Iterator[tuple[int, dict[str, Any]]]:
     for position, part in enumerate(content if isinstance(content, list) else ()):
         if part["type"] != "text":
             yield position, part
+
+
+def _without_nulls(message: Message) -> Message:
+    """As a message that was answered comes back when a client writes down all of its members: chat templates take one
+    that is there for one that says something. What was refused is what was said."""
+    if message.get("content") is None and type(message.get("refusal")) is str:
+        message = {**message, "content": message["refusal"]}
+    if None not in message.values():
+        return message
+    return {name: value for name, value in message.items() if value is not None or name == "content"}
 
 
 def _check_message(where: str, message: Any) -> None:

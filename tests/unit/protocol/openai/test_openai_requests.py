@@ -179,6 +179,20 @@ def test_assistant_may_have_called_tools_without_saying_anything() -> None:
     assert chat(messages=messages).messages == messages
 
 
+def test_answers_come_back_without_the_members_that_say_nothing() -> None:
+    nothing = {"refusal": None, "annotations": None, "audio": None, "function_call": None}
+    calls = [{"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]
+    said = {"role": "assistant", "content": "Hi", "tool_calls": None, **nothing}
+    called = {"role": "assistant", "content": None, "tool_calls": calls, **nothing}
+    refused = {"role": "assistant", "content": None, "tool_calls": None, "refusal": "No."}
+    assert chat(messages=[said, called, refused, {**HELLO[0], "name": None}]).messages == [
+        {"role": "assistant", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "assistant", "content": "No.", "refusal": "No."},
+        HELLO[0],
+    ]
+
+
 def test_text_of_a_message() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert text_of({"role": "user", "content": parts}) == "a\nb"
