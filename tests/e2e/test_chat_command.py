@@ -198,6 +198,14 @@ def test_plain_folder_is_served_as_it_would_be_deployed(tmp_path: Path) -> None:
     assert done.stderr.startswith('scribe: the engine for language models serves it (backend "llm")\nloading scribe\n')
 
 
+def test_folder_of_a_model_without_a_configuration_is_served_as_the_one_model_that_it_is(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "scribe" / "1", tmp_path / "scribe" / "2")
+    done = chat(str(tmp_path / "scribe"), "--temperature", "0", lines="Who are you?\n")
+    assert done.returncode == 0, done.stderr
+    assert "I am scribe" in done.stdout
+    assert done.stderr.startswith('scribe: the engine for language models serves it (backend "llm")\n')
+
+
 def test_plain_folder_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[]")
     done = chat(str(tmp_path), lines="Who are you?\n")

@@ -35,17 +35,17 @@ def local_server(folder: Path, progress: TextIO) -> Iterator[str]:
 
 def _repository(folder: Path, scratch: Path, progress: TextIO) -> Path:
     """The folder itself, or one that has it as its only model; says how it is served where its files do not."""
-    is_configured = (folder / CONFIG_FILENAME).is_file()
-    if not is_configured and not _is_plain(folder):
-        return folder
     repository = scratch / "repository"
-    repository.mkdir()
     place = repository / folder.name
-    if is_configured:
+    if (folder / CONFIG_FILENAME).is_file():
+        repository.mkdir()
         place.symlink_to(folder, target_is_directory=True)
         return repository
+    plain = folder if _is_plain(folder) else _last_version(folder)
+    if plain is None:
+        return folder
     try:
-        model = plain_model(folder)
+        model = plain_model(plain)
     except DeployError as error:
         raise ChatError(str(error)) from None
     model.write(place)
@@ -55,9 +55,18 @@ def _repository(folder: Path, scratch: Path, progress: TextIO) -> Path:
 
 def _is_plain(folder: Path) -> bool:
     """Whether it is the folder of a model as others write it, also where a part of it is missing."""
-    if os.path.lexists(folder / HUGGING_FACE_CONFIG) or (folder / ENGINE_DESCRIPTION).is_file():
-        return True
-    return any(path.suffix in _WEIGHTS and path.is_file() for path in folder.iterdir())
+    return _is_described(folder) or any(path.suffix in _WEIGHTS and path.is_file() for path in folder.iterdir())
+
+
+def _is_described(folder: Path) -> bool:
+    return os.path.lexists(folder / HUGGING_FACE_CONFIG) or os.path.lexists(folder / ENGINE_DESCRIPTION)
+
+
+def _last_version(folder: Path) -> Path | None:
+    """That of a model's folder in which nobody has written a configuration; None where it is a repository."""
+    names = [path.name for path in folder.iterdir() if _is_described(path)]
+    versions = [name for name in names if name.isascii() and name.isdecimal()]
+    return folder / max(versions, key=int) if versions else None
 
 
 def _wait(server: ChildServer, folder: Path, repository: Path, progress: TextIO) -> None:
@@ -90,5 +99,5 @@ def _why(server: ChildServer, folder: Path, repository: Path) -> str:
     place = repository / folder.name
     for link in (place / "1", place):  # the first of a plain folder, the second of a model's
         if link.is_symlink():
-            told = told.replace(str(link), str(folder))
+            told = told.replace(str(link), str(link.readlink()))
     return f"{begin}\n{told}"
