@@ -28,13 +28,13 @@ sys.exit(main())
 """
 JUST_BEFORE = """
 import os, signal, sys
-from trireme.app import application
+from trireme.app.ending.signals import EndSignals
 
-def listen(started, listen=application._Application._listen_for_signals):
+def listen(signals, listen=EndSignals.listen):
     os.kill(os.getpid(), signal.SIGINT)
-    listen(started)
+    listen(signals)
 
-application._Application._listen_for_signals = listen
+EndSignals.listen = listen
 sys.argv = {arguments!r}
 from trireme.cli.tritonserver import main
 sys.exit(main())

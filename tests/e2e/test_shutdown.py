@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -302,24 +303,49 @@ def _in_background(work: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-_WAITS_FOR_A_FILE = """import sys
+_WAITS = """import os, sys, threading, time
 from trireme.app.launch import run
 from trireme.config import load
 from trireme.config.options.server import ServerOptions
 
+{preparation}
+off = {{name: False for name in ("allow_http", "allow_grpc", "allow_metrics")}}
+sys.exit(run(ServerOptions(model_repository=(sys.argv[1],), exit_timeout_secs=1, **off)))"""
+
+_READ = """
 def read(path):
     print("waits", flush=True)
     return open(path, "rb").read()
 
 load.read_regular = read
-off = {name: False for name in ("allow_http", "allow_grpc", "allow_metrics")}
-sys.exit(run(ServerOptions(model_repository=(sys.argv[1],), exit_timeout_secs=1, **off)))"""
+"""
+_CLOSE = """
+from concurrent.futures import ThreadPoolExecutor
+from trireme.server.trace.tracing import Tracing
+
+def wait():
+    print("waits", flush=True)
+    open(sys.argv[1] + "/model/config.pbtxt", "rb").read()
+
+Tracing.close = lambda tracing, pool=ThreadPoolExecutor(1): {call}
+load.read_regular = lambda path: os.kill(os.getpid(), 15) or b""
+"""
 
 
-def test_a_thread_that_waits_for_a_file_without_end_does_not_hold_up_the_exit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("preparation", "place"),
+    [
+        pytest.param(_READ, r"_read \(config/load\.py line \d+\)", id="a-thread-of-the-loop"),
+        pytest.param(_CLOSE.format(call="pool.submit(wait)"), r"the thread ThreadPoolExecutor-\d+_0", id="a-pool"),
+        pytest.param(_CLOSE.format(call="wait()"), r"_shut_down \(app/application\.py line \d+\)", id="the-loop"),
+    ],
+)
+def test_what_waits_for_a_file_without_end_does_not_hold_up_the_exit_and_is_named(
+    tmp_path: Path, preparation: str, place: str
+) -> None:
     (tmp_path / "model" / "1").mkdir(parents=True)
     os.mkfifo(tmp_path / "model" / "config.pbtxt")  # in place of a file system that does not answer
-    command = [sys.executable, "-c", _WAITS_FOR_A_FILE, str(tmp_path)]
+    command = [sys.executable, "-c", _WAITS.format(preparation=preparation), str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -329,4 +355,39 @@ def test_a_thread_that_waits_for_a_file_without_end_does_not_hold_up_the_exit(tm
         finally:
             server.kill()
     assert server.returncode == 1, errors
-    assert "error: a thread still waits for a file; the process ends without it\n" in errors
+    told = r"error: out of the exit timeout of 1 s, the process ends without what it still waits for: "
+    assert re.search(f"^{told}{place}$", errors, re.MULTILINE), errors
+
+
+_FILLED = """
+import logging
+output = os.dup(1)
+reader, writer = os.pipe()
+os.set_blocking(writer, False)
+try:
+    while os.write(writer, bytes(1 << 16)):
+        pass
+except BlockingIOError:
+    os.set_blocking(writer, True)
+os.dup2(writer, 2)
+
+def look():
+    writing = logging.StreamHandler.emit.__code__, logging.StreamHandler.flush.__code__
+    while sys._current_frames()[threading.main_thread().ident].f_code not in writing:
+        time.sleep(0.01)
+    os.write(output, b"waits\\n")
+
+threading.Thread(target=look, daemon=True).start()
+"""
+
+
+def test_a_server_whose_log_nobody_reads_ends_within_its_time(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WAITS.format(preparation=_FILLED), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"waits\n"
+            server.terminate()
+            assert server.wait(60) == 1
+        finally:
+            server.kill()

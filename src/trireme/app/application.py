@@ -21,7 +21,8 @@ from trireme.app import console as app_console
 from trireme.app import devices as app_devices
 from trireme.app import options as app_options
 from trireme.app.access import Access
-from trireme.app.ending.waiting_threads import WaitingThreads
+from trireme.app.ending.exit_limit import ExitLimit
+from trireme.app.ending.signals import EndSignals
 from trireme.app.free_memory import keep_giving_back
 from trireme.app.platforms import oci_translation, sagemaker_translation, vertex_ai_translation
 from trireme.app.start_tables import log_tables, tell_of_debugging
@@ -34,7 +35,6 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 from trireme.console.console import Console
 from trireme.core.errors import InternalError, ServingError
-from trireme.core.exit_codes import INTERRUPTED
 from trireme.core.load_failure import LoadFailure
 from trireme.core.ports import Backend
 from trireme.devices.cpu import core_count
@@ -92,7 +92,7 @@ def run(
     for notice in options.notices:
         log.warning("%s", notice)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with WaitingThreads() as threads, asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             application = _Application(
                 options, settings, on_ready, on_failures, fork_server, search or DeviceSearch(options.devices), starter
@@ -101,19 +101,15 @@ def run(
             print(f"error: creating server: {error.kind.label} - {error.message}", file=sys.stderr, flush=True)
             return 1
         # Kept until the loop listens: asyncio would cancel what has just begun, and leave its workers behind.
-        before = signal.signal(signal.SIGINT, application.keep_signal)
+        before = signal.signal(signal.SIGINT, application.signals.take)
         try:
-            code = runner.run(application.serve())
-            threads.end_by(application.end_s)
-            return code
+            return runner.run(application.serve())
         finally:
             signal.signal(signal.SIGINT, before)
 
 
 _ANSWERING_S = 1.0
 """What front ends have for answers when no model works on one any more; the sending may take the rest of the time."""
-_ECHO_S = 0.1
-"""For so long the loop may tell once more of a signal that was kept for it."""
 
 
 class _Application:
@@ -174,14 +170,18 @@ class _Application:
         self._processes: FrontendProcesses | None = None
         self._console: Console | None = None
         self._inflight = app_options.inflight_bytes(options)
-        self._signal = asyncio.Event()
-        self._echo_until_s = 0.0
-        self._kept_signal: int | None = None
-        self.end_s = 0.0
-        """By when it is to be over, by `time.monotonic`, once it is ending."""
+        self._limit = ExitLimit(options.exit_timeout_secs)
+        self.signals = EndSignals(self._limit)
 
     async def serve(self) -> int:
-        self._listen_for_signals()
+        self._limit.watch()
+        self.signals.listen()
+        try:
+            return await self._serve()
+        finally:
+            self._limit.finish()
+
+    async def _serve(self) -> int:
         try:
             await self._start_up()
         except ServingError as error:
@@ -189,7 +189,7 @@ class _Application:
             await self._shut_down()
             return 1
         chores = [asyncio.create_task(chore) for chore in (self._reap_orphans(), keep_giving_back(self._inflight))]
-        await self._signal.wait()
+        await self.signals.has_come.wait()
         for chore in chores:
             chore.cancel()
         return await self._shut_down()
@@ -199,37 +199,13 @@ class _Application:
             await asyncio.sleep(REAP_INTERVAL_S)
             self._fork_server.reap_orphans()
 
-    def _listen_for_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal, number)
-        if self._kept_signal is not None:
-            self._echo_until_s = time.monotonic() + _ECHO_S
-            self._on_signal(self._kept_signal)
-
-    def keep_signal(self, number: int, frame: object) -> None:
-        """For the time before the loop listens."""
-        self._kept_signal = number
-
-    def _on_signal(self, number: int) -> None:
-        """The first one begins the shutdown; a second Ctrl+C ends it, and workers go with this process."""
-        if self._signal.is_set():
-            if number == signal.SIGINT and time.monotonic() > self._echo_until_s:
-                os._exit(INTERRUPTED)
-            return
-        self._signal.set()
-        try:
-            print(f"Signal ({int(number)}) received.", flush=True)
-        except OSError:  # whoever read our output is gone; the shutdown goes on
-            pass
-
     async def _start_up(self) -> None:
         """Models first, then the front ends; a signal meanwhile ends the start."""
         loading = asyncio.create_task(self._load_models())
-        stopping = asyncio.create_task(self._signal.wait())
+        stopping = asyncio.create_task(self.signals.has_come.wait())
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if self._signal.is_set():
+        if self.signals.has_come.is_set():
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
             return
@@ -328,18 +304,18 @@ class _Application:
 
     async def _shut_down(self) -> int:
         """Readiness turns false, new requests are told so, those inside finish, models end, all is closed."""
-        self.end_s = time.monotonic() + self._options.exit_timeout_secs
+        self._limit.begin()
         self._server.begin_exit()
         is_drained = await self._registry.stop(self._options.exit_timeout_secs)
         if self._console is not None:
             self._console.stop()
         grace_s = _ANSWERING_S if is_drained else 0.0
-        sending_s = max(_ANSWERING_S, self.end_s - time.monotonic())
+        sending_s = max(_ANSWERING_S, self._limit.end_s - time.monotonic())
         if self._processes is not None:
             self._processes.answer_rest()
         await asyncio.gather(*(frontend.close(grace_s, sending_s) for frontend in self._frontends))
         if self._processes is not None:
-            await self._processes.close(max(_ANSWERING_S, self.end_s - time.monotonic()))
+            await self._processes.close(max(_ANSWERING_S, self._limit.end_s - time.monotonic()))
         self._access.stop()
         self._server.tracing.close()
         self._server.pictures.close()
