@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -78,19 +77,19 @@ def test_the_end_waits_for_traces_that_a_thread_writes(
     start: Callable[..., tuple[Tracing, TraceSettingsStore]], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_file, "INLINE_BYTES", 0)
-    os.mkfifo(path)  # which keeps the thread waiting until it is read
-    found: list[tuple[float, bytes]] = []
+    write_all = trace_file._write_all
+    is_asked = threading.Event()
 
+    def write(file: FileIO, opening: bytes, traces: Sequence[bytes]) -> None:
+        is_asked.wait(20)
+        write_all(file, opening, traces)
+
+    monkeypatch.setattr(trace_file, "_write_all", write)
     tracing, _ = start()
     request_of(tracing).respond(InferenceResponse([]))
-    reader = threading.Timer(0.2, lambda: found.append((time.monotonic(), path.read_bytes())))
-    reader.start()
+    threading.Timer(0.2, is_asked.set).start()
     tracing.close()
-    closed_at = time.monotonic()
-    reader.join()
-    read_at, content = found[0]
-    assert read_at < closed_at
-    assert json.loads(content)[0]["request_id"] == "rq"
+    assert json.loads(path.read_bytes())[0]["request_id"] == "rq"
 
 
 def test_nothing_is_traced_while_the_level_is_off(start: Callable[..., tuple[Tracing, TraceSettingsStore]]) -> None:

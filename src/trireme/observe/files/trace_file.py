@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from collections import deque
@@ -123,10 +124,10 @@ class TraceFile:
 def _write_list(path: Path, traces: Sequence[bytes]) -> None:
     """A new file, or none; one that was there before is never removed, and is empty where there is no room."""
     try:
-        file = path.open("xb", buffering=0)
+        file = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         is_new = True
     except FileExistsError:
-        file = path.open("wb", buffering=0)
+        file = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         is_new = False
     with file:
         try:
@@ -139,7 +140,7 @@ def _write_list(path: Path, traces: Sequence[bytes]) -> None:
 
 def _extend_list(path: Path, traces: Sequence[bytes]) -> None:
     """Leaves the list as it was where there is no room for more; begins it in a file that somebody has emptied."""
-    with path.open("r+b", buffering=0) as file:
+    with _opened(path, os.O_RDWR) as file:
         is_empty = file.seek(0, os.SEEK_END) == 0
         end = 0 if is_empty else file.seek(-1, os.SEEK_END)  # of the bracket that closes it
         try:
@@ -152,6 +153,11 @@ def _extend_list(path: Path, traces: Sequence[bytes]) -> None:
             raise
 
 
+def _opened(path: Path, flags: int) -> FileIO:
+    """Raises OSError also for a pipe without a reader, which would be waited for without end."""
+    return FileIO(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666), "r+" if flags & os.O_RDWR else "w")
+
+
 def _write_all(file: FileIO, opening: bytes, traces: Sequence[bytes]) -> None:
     """To the end of the list; some traces at a time, so that other threads get to run."""
     for start in range(0, len(traces), _TRACES_AT_ONCE):
@@ -159,7 +165,10 @@ def _write_all(file: FileIO, opening: bytes, traces: Sequence[bytes]) -> None:
         entries = b",".join(traces[start : start + _TRACES_AT_ONCE])
         left = memoryview(b"%b%b%b" % (opening, entries, closing))
         while left:
-            left = left[file.write(left) :]
+            written: int | None = file.write(left)
+            if written is None:  # a pipe whose reader is behind
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            left = left[written:]
         opening = b","
 
 

@@ -1,15 +1,17 @@
-"""Many traces on a disk that keeps whoever writes waiting: a pipe that nobody reads yet stands for it."""
+"""Many traces on a disk that keeps whoever writes waiting."""
 
 from __future__ import annotations
 
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import until
 
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
@@ -17,36 +19,39 @@ from trireme.observe.files import trace_file
 from trireme.observe.files.trace_file import TraceFile, TraceLog
 
 SAFETY_S = 20.0
-"""After which the pipe is read whatever happens, so that a test fails in place of hanging."""
+"""After which the disk takes it whatever happens, so that a test fails in place of hanging."""
 
 
-class SlowFile:
-    """Takes nothing before it is read."""
+class SlowDisk:
+    """Takes nothing of a file before that is read; the file is written all the same."""
 
-    def __init__(self, path: Path) -> None:
-        os.mkfifo(path)
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._path = path
-        self._may_read = threading.Event()
+        self._may_write = threading.Event()
+        self._written = threading.Event()
         self._is_late = False
-        self.content = b""
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._write_all = trace_file._write_all
+        monkeypatch.setattr(trace_file, "_write_all", self._write)
 
     def read(self) -> list[int]:
         """The traces in it, by their numbers; they were not waited for."""
-        self._may_read.set()
-        self._reader.join()
-        assert not self._is_late, "nothing went on until the pipe was read"
-        return ids(self.content)
+        self._may_write.set()
+        assert self._written.wait(SAFETY_S)
+        assert not self._is_late, "nothing went on until the disk took it"
+        return ids(self._path.read_bytes())
 
-    def _read(self) -> None:
-        self._is_late = not self._may_read.wait(SAFETY_S)
-        self.content = self._path.read_bytes()
+    def _write(self, file: FileIO, opening: bytes, traces: Sequence[bytes]) -> None:
+        is_slow = os.path.samestat(os.fstat(file.fileno()), self._path.stat())
+        if is_slow:
+            self._is_late = not self._may_write.wait(SAFETY_S)
+        self._write_all(file, opening, traces)
+        if is_slow:
+            self._written.set()
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> SlowFile:
-    return SlowFile(tmp_path / "t.0")
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    return SlowDisk(tmp_path / "t.0", monkeypatch)
 
 
 @pytest.fixture
@@ -70,18 +75,19 @@ def ids(content: bytes) -> list[int]:
 LARGE = "x" * 200
 
 
-def test_many_traces_are_written_without_waiting_for_the_disk(file: TraceFile, slow: SlowFile) -> None:
+def test_many_traces_are_written_without_waiting_for_the_disk(file: TraceFile, slow: SlowDisk) -> None:
     TraceLog(file, 1).add(traced(1, LARGE))
     assert slow.read() == [1]
 
 
-def test_what_comes_meanwhile_stands_behind_them(file: TraceFile, slow: SlowFile, tmp_path: Path) -> None:
+def test_what_comes_meanwhile_stands_behind_them(file: TraceFile, slow: SlowDisk, tmp_path: Path) -> None:
     numbered, whole = TraceLog(file, 1), TraceLog(file)
     numbered.add(traced(1, LARGE))
     numbered.add(traced(2))
     whole.add(traced(3))
     whole.close()
     whole.add(traced(4, LARGE))
+    until(lambda: list(tmp_path.iterdir()))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.0"]
     assert slow.read() == [1]
     file.close()
@@ -93,7 +99,7 @@ def test_what_comes_meanwhile_stands_behind_them(file: TraceFile, slow: SlowFile
 
 def test_no_more_wait_than_the_limit_and_the_others_are_counted(
     file: TraceFile,
-    slow: SlowFile,
+    slow: SlowDisk,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -149,3 +155,22 @@ def test_parts_of_many_values_are_one_list(tmp_path: Path, monkeypatch: pytest.M
     tensors = [texts, halves, Tensor("B", "BOOL", (3,), b"\0\1\1"), Tensor("N", "FP32", (0,), b"")]
     described = [trace_file._described(tensor)["data"] for tensor in tensors]
     assert described == ['"a","b","c"', "1,-2,0.5", "0,1,1", ""]
+
+
+def test_a_pipe_in_place_of_the_trace_file_holds_nobody_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "trace.json"
+    os.mkfifo(path)
+    file = TraceFile(str(path))
+    file.append([b"{}"], 2)
+    assert f"failed to write the trace file '{path}': No such device or address" in caplog.text
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        file.append([b'"%b"' % bytes(1 << 20)], 1 << 17)  # more than it holds
+        file.append([b"{}"], 2)
+    finally:
+        os.close(reader)
+    path.unlink()
+    file.append([b'{"a":1}'], 7)
+    file.append([b'{"a":2}'], 7)
+    assert path.read_bytes() == b'[{"a":1},{"a":2}]'
+    assert f"the trace file '{path}' is written again; 3 traces are missing" in caplog.text
