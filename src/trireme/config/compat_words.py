@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trireme.core.close_names import closest
+from trireme.core.close_names import NEAR, closest
 from trireme.core.errors import InvalidArgumentError
 
 PARAMETER = "compat"
@@ -27,16 +27,13 @@ MEANINGS: Mapping[str, str] = {
 }
 """By word: what it does."""
 
-_NEAR = 0.7
-"""A word that is so similar to one of ours was meant to be it."""
-
 
 def parse_words(text: str) -> tuple[str, ...]:
     """The words of a list with commas, each once; raises ValueError for one that nobody knows."""
     words = dict.fromkeys(word for part in text.split(",") if (word := part.strip().lower()))
     unknown = [word for word in words if word not in MEANINGS]
     if unknown:
-        near = closest(unknown[0], MEANINGS, _NEAR)
+        near = closest(unknown[0], MEANINGS, NEAR)
         meant = "" if near is None else f"; did you mean '{near}'?"
         raise ValueError(f"'{unknown[0]}' is no word of compat, which are {', '.join(MEANINGS)}{meant}")
     return tuple(words)
@@ -52,6 +49,6 @@ def words_of_model(name: str, parameters: Mapping[str, str]) -> tuple[str, ...] 
     try:
         return parse_words(text)
     except ValueError as error:
-        if any(closest(part.strip().lower(), MEANINGS, _NEAR) for part in text.split(",")):
+        if any(closest(part.strip().lower(), MEANINGS, NEAR) for part in text.split(",")):
             raise InvalidArgumentError(f"parameter '{PARAMETER}' of model '{name}': {error}") from None
         return None

@@ -7,6 +7,9 @@ from typing import Final
 
 MAX_CHARS: Final = 100
 """Longer ones are no names that somebody mistyped."""
+NEAR: Final = 0.7
+"""How similar a name is that was probably meant, where another one may be right as well: less similar ones share their
+letters and nothing else, such as `usage` and `messages`."""
 _MOST_COMPARED: Final = 256
 
 

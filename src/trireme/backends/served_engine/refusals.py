@@ -11,7 +11,7 @@ from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
-from trireme.core.close_names import closest
+from trireme.core.close_names import NEAR, closest
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
 from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.request import FinishReason
@@ -22,10 +22,6 @@ from trireme.llm.unbegun import EngineBusyError, EngineClosedError
 log = logging.getLogger(__name__)
 
 
-_NEAR = 0.7
-"""Less similar names share letters and nothing else, such as `usage` and `messages`."""
-
-
 class WishError(ValueError):
     """A request that cannot be followed; the text names the field."""
 
@@ -33,7 +29,7 @@ class WishError(ValueError):
 def unknown_option(kind: str, name: str, known: Iterable[str]) -> WishError:
     """Of a request that brings an option, or what else its `kind` is called, that nobody knows."""
     names = sorted(known)
-    near = closest(name, names, _NEAR)
+    near = closest(name, names, NEAR)
     told = f"did you mean '{near}'?" if near is not None else f"known are: {', '.join(names)}"
     return WishError(f"there is no {kind} '{name:.100}'; {told}")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Set
 from typing import Any, Final
 
-from trireme.core.close_names import closest
+from trireme.core.close_names import NEAR, closest
 from trireme.core.errors import InternalError, InvalidArgumentError
 from trireme.protocol.json_codec.reader import MAX_NAME_CHARS
 from trireme.protocol.json_codec.text import parse
@@ -54,7 +54,7 @@ class Fields:
 
     def missing(self, name: str) -> FieldError:
         """The error for a field that has to be there, with one that is there and looks like it."""
-        close = closest(name, self._members, 0.7)
+        close = closest(name, self._members, NEAR)
         instead = f" There is '{close}' instead." if close not in (None, name) else ""
         return FieldError(name, f"'{name}' is required.{instead}", "missing_required_parameter")
 
