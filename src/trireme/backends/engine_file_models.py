@@ -8,7 +8,7 @@ import re
 
 from trireme.backends.python.host.worker_recipe import model_file_name
 from trireme.backends.services import ModelSource
-from trireme.core.files.regular import read_regular
+from trireme.machine.regular_files import read_regular
 
 log = logging.getLogger(__name__)
 

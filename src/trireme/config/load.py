@@ -15,7 +15,7 @@ from trireme.config.validation.model_folder import folder_advice
 from trireme.config.validation.problem import Problem, raise_first
 from trireme.config.validation.stages import validate_load, validate_poll
 from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError
-from trireme.core.files.regular import read_regular
+from trireme.machine.regular_files import read_regular
 
 CONFIG_FILENAME = "config.pbtxt"
 CUSTOM_CONFIG_FOLDER = "configs"

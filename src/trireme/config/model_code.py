@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 from trireme.config.nearest import suggestion
+from trireme.machine.regular_files import read_regular
 
 CLASS_NAME = "TritonPythonModel"
 _MOST_BYTES = 16 << 20
@@ -52,13 +53,10 @@ def _names_completion(node: ast.AST) -> bool:
 
 
 def _parsed(path: Path) -> ast.Module:
-    """Raises SyntaxError, ValueError or OSError. What is not a file could be waited for without end."""
-    if path.exists() and not path.is_file():
-        raise ValueError("it is not a file")
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB: too much for code")
+    """Raises SyntaxError, ValueError or OSError."""
+    code = read_regular(path, _MOST_BYTES)
     try:
-        return ast.parse(path.read_bytes(), str(path))
+        return ast.parse(code, str(path))
     except (MemoryError, RecursionError):
         raise SyntaxError("its expressions are nested more deeply than Python reads") from None
 

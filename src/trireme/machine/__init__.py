@@ -1,1 +1,1 @@
-"""What this machine has: its memory, the arithmetic of its processor, and its processes."""
+"""What this machine has: its memory, the arithmetic of its processor, its processes, and its files."""

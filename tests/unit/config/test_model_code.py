@@ -77,4 +77,11 @@ def test_code_that_python_reads_may_be_of_any_depth(tmp_path: Path) -> None:
 @pytest.mark.timeout(10)
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.py")
-    assert code_problems(tmp_path / "model.py") == [f"{tmp_path / 'model.py'}:0: ValueError: it is not a file"]
+    assert code_problems(tmp_path / "model.py") == [f"{tmp_path / 'model.py'}: it is not a regular file"]
+
+
+def test_what_nobody_wrote_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "model.py").open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    assert code_problems(tmp_path / "model.py") == [f"{tmp_path / 'model.py'}: it has more than 16 MiB"]
+    assert may_complete_config(tmp_path / "model.py")

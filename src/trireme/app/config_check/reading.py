@@ -19,7 +19,7 @@ from trireme.config.validation.stages import machine_problems, poll_problems
 from trireme.config.validation.tensors import repeated_tensor_problems, tensor_problems
 from trireme.config.version_policy import select_versions, versions_in
 from trireme.core.errors import ServingError
-from trireme.core.files.regular import read_regular
+from trireme.machine.regular_files import read_regular
 
 _ENTRY = re.compile(r"^(\w+)(?:\[[^\]]*\])?")
 _Entry = tuple[str, int]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from trireme.config.model_code import code_problems
 from trireme.core.errors import ErrorKind
 from trireme.core.load_failure import LoadFailure
+from trireme.machine.regular_files import read_regular
 from trireme.observe.terminal.appearance import painted
 
 _KIND = re.compile(rf"^(?:{'|'.join(kind.label for kind in ErrorKind)}): ")
@@ -22,9 +22,7 @@ _EXCEPTION = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*): (?P<message>.*)$")
 _FRAME = re.compile(r"^\s+(?P<path>\S.*)\((?P<line>\d+)\): \S+$")
 _CONFIG = re.compile(r"^failed to read text proto from (?P<path>.+?): (?P<line>\d+):\d+: (?P<message>.*)$")
 _GPU = re.compile(r"^[^#\n]*\bKIND_GPU\b", re.MULTILINE)
-
-
-_MOST_BYTES = 16 << 20
+_MOST_BYTES = 16 << 20  # what has more, no person wrote
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class _Place:
     def shown(self) -> list[str]:
         """The path as one can open it, and the line itself."""
         try:
-            lines = _content(self.path).decode("utf-8", "replace").splitlines()
+            lines = read_regular(self.path, _MOST_BYTES).decode("utf-8", "replace").splitlines()
         except OSError:
             lines = []
         source = lines[self.line - 1].strip() if 0 < self.line <= len(lines) else ""
@@ -99,16 +97,15 @@ def _in_config(failure: LoadFailure, first: str, rest: Sequence[str]) -> _Findin
 
 
 def _line_with_gpu(folder: Path | None) -> _Place | None:
+    if folder is None:
+        return None
+    path = folder / "config.pbtxt"
     try:
-        text = _content(folder / "config.pbtxt").decode("utf-8", "replace") if folder is not None else ""
+        text = read_regular(path, _MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
     match = _GPU.search(text)
-    return (
-        None
-        if match is None or folder is None
-        else _Place(folder / "config.pbtxt", text.count("\n", 0, match.end()) + 1)
-    )
+    return None if match is None else _Place(path, text.count("\n", 0, match.end()) + 1)
 
 
 def _in_syntax(failure: LoadFailure, first: str) -> _Finding | None:
@@ -125,17 +122,9 @@ def _in_syntax(failure: LoadFailure, first: str) -> _Finding | None:
     return _Finding(f"{match['kind']} in {place.described()}: {match['message']}", place)
 
 
-def _content(path: Path) -> bytes:
-    """Raises OSError, also for what is no file, which could be waited for without end, and for what no person wrote."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
-        raise OSError(f"{path} is not looked into")
-    return path.read_bytes()
-
-
 def _breaks_at(path: Path, line: int) -> bool:
     try:
-        compile(_content(path), str(path), "exec", dont_inherit=True)
+        compile(read_regular(path, _MOST_BYTES), str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
         return error.lineno == line
     except (OSError, ValueError, MemoryError, RecursionError):  # the last two: nested too deeply

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trireme.core.files.regular import read_regular
 from trireme.llm.models import quantized
 from trireme.llm.models.quantized import QuantizedWeight
+from trireme.machine.regular_files import read_regular
 
 AnyArray = npt.NDArray[Any]
 Float32Array = npt.NDArray[np.float32]

@@ -17,10 +17,10 @@ from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.config.validation.tensors import repeated_tensor_problems
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
-from trireme.core.files.regular import read_regular
 from trireme.core.ports import Backend, InferencePort
 from trireme.huggingface.adapters import PARAMETER as ADAPTERS
 from trireme.huggingface.adapters import find_adapters_folder
+from trireme.machine.regular_files import read_regular
 from trireme.observe.logs import in_report
 from trireme.observe.stats import ModelStats
 from trireme.registry.lifecycle import PolledModel

@@ -13,11 +13,11 @@ import numpy as np
 from trireme.core.datatype import BYTES, ITEM_SIZE, NUMPY_DTYPE, from_config
 from trireme.core.elements import count_strings, element_count
 from trireme.core.errors import InvalidArgumentError, ServingError
-from trireme.core.files.regular import check_regular
 from trireme.core.ports import Scheduler
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.machine.regular_files import check_regular
 from trireme.proto import model_config_pb2
 from trireme.registry.model import Model
 from trireme.scheduling.scheduler import InstanceScheduler

@@ -14,7 +14,7 @@ from pathlib import Path
 from trireme.backends.python.environment.cache_folder import built_once
 from trireme.backends.python.environment.subprocess_run import run_logged
 from trireme.core.errors import InternalError
-from trireme.core.files.regular import read_regular
+from trireme.machine.regular_files import read_regular
 
 log = logging.getLogger(__name__)
 

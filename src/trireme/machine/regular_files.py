@@ -1,4 +1,4 @@
-"""Reads files of models: what is none, such as a pipe, would be waited for without end, and a device never ends."""
+"""Files that others have put there: what is none, such as a pipe, would be waited for without end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import stat
 from pathlib import Path
 
 
-def read_regular(path: Path) -> bytes:
-    """The whole content. Raises OSError, also where it is neither a file nor a link to one, before it is opened."""
+def read_regular(path: Path, most_bytes: int | None = None) -> bytes:
+    """The whole content. Raises OSError, also where it is neither a file nor a link to one, before it is opened, and
+    where it has more bytes than somebody would write who meant this file."""
     check_regular(path)
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        _check(os.fstat(file.fileno()).st_mode, path)  # it may be another one since
+        found = os.fstat(file.fileno())  # it may be another one since
+        _check(found.st_mode, path)
+        if most_bytes is not None and found.st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"it has more than {most_bytes >> 20} MiB", str(path))
         return file.read()
 
 

@@ -1,1 +1,0 @@
-"""What is in the file system, as far as models lie there."""
