@@ -178,7 +178,7 @@ def folder_problem(options: ServerOptions) -> str | None:
         try:
             if (mistaken := mistaken_folder(path)) is not None:
                 return f"error: {mistaken.text}. Say\n  trireme serve {mistaken.repository}"
-            is_empty = not any(entry.is_dir() and not entry.name.startswith(".") for entry in path.iterdir())
+            is_empty = not any(os.path.isdir(entry) and not entry.name.startswith(".") for entry in path.iterdir())
         except OSError as error:
             return f"error: the folder '{path}' cannot be read: {error.strerror}"
         if is_empty and options.model_control_mode == "none":

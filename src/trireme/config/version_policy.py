@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ _HIGHEST_VERSION = (1 << 63) - 1
 def versions_in(model_dir: Path) -> list[int]:
     """The versions of the folder in rising order; warns of every other folder that is no known one."""
     try:
-        folders = sorted(entry.name for entry in model_dir.iterdir() if entry.is_dir())
+        folders = sorted(entry.name for entry in model_dir.iterdir() if os.path.isdir(entry))
     except OSError as error:
         raise InternalError(f"failed to open directory {model_dir}: {error.strerror}") from None
     return sorted(version for name in folders if (version := _version(model_dir, name)) is not None)

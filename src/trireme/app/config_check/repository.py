@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,4 +57,4 @@ def _checked(subject: Subject, inventory: Inventory, backend_directory: Path) ->
 
 
 def _folders_in(repository: Path) -> list[Path]:
-    return sorted(entry for entry in repository.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    return sorted(entry for entry in repository.iterdir() if os.path.isdir(entry) and entry.name[0] != ".")

@@ -55,6 +55,7 @@ class RepositoryPoller:
         self.report: Report | None = None
         """In place of the log's lines."""
         self._told = ""
+        self._unreadable: dict[ModelId, str] = {}
 
     async def run(self, interval_seconds: float) -> None:
         """Looks at every interval until it is cancelled; a look that fails is logged and followed by the next."""
@@ -105,6 +106,7 @@ class RepositoryPoller:
     def _forget_all_but(self, folders: Mapping[ModelId, Path]) -> None:
         """What was wrong with folders that are gone; a model that was never loaded from one has no record that ends."""
         self._retries.forget_all_but(folders)
+        self._unreadable = {known: reason for known, reason in self._unreadable.items() if known in folders}
         for model_id in [known for known in self._models.unreadable if known not in folders]:
             del self._models.unreadable[model_id]
 
@@ -113,6 +115,12 @@ class RepositoryPoller:
         if text and text != self._told:
             log.error("%s", text)
         self._told = text
+
+    def _tell_unreadable(self, model_id: ModelId, reason: str) -> None:
+        """Logs why a folder cannot be looked at, unless the last look, or the start, said the same."""
+        if self._unreadable.get(model_id) != reason and model_id.name not in self._told_at_start:
+            log.error("Poll failed for model directory '%s': %s", model_id.name, reason)
+        self._unreadable[model_id] = reason
 
     def _is_gone(self, model_id: ModelId, scan: Scan) -> bool:
         return model_id not in scan.folders and self._models.records[model_id].is_wanted
@@ -157,8 +165,9 @@ class RepositoryPoller:
             try:
                 stamp = FolderStamp.of(folder)
             except OSError as error:
-                log.error("Poll failed for model directory '%s': %s", model_id.name, error)
+                self._tell_unreadable(model_id, str(error))
                 continue
+            self._unreadable.pop(model_id, None)
             if not self._is_changed(self._models.records.get(model_id), folder, stamp):
                 continue
             if model_id.name in self._told_at_start:

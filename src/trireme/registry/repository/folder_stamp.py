@@ -79,10 +79,10 @@ def tree_entries(folder: str) -> Iterator[tuple[str, bool, int, int]]:
         path = pending.pop()
         try:
             status = os.stat(path)
-        except FileNotFoundError:
+        except OSError:
             if path == folder:
                 raise
-            continue  # went while its parent was read
+            continue  # went while its parent was read, or may not be looked at
         if (status.st_dev, status.st_ino) in seen:  # links may lead in circles
             continue
         seen.add((status.st_dev, status.st_ino))
@@ -90,11 +90,18 @@ def tree_entries(folder: str) -> Iterator[tuple[str, bool, int, int]]:
         for entry in _listing(path, is_required=path == folder):
             if entry.name == _BYTECODE:
                 has_bytecode = True
-            elif entry.is_dir():
+            elif _is_folder(entry):
                 pending.append(entry.path)
             else:
                 yield (entry.path[start:], False, *_file_state(entry))
         yield path[start:], True, 0 if has_bytecode else status.st_mtime_ns, 0
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or to where nobody may look
+        return False
 
 
 def _listing(path: str, is_required: bool) -> list[os.DirEntry[str]]:

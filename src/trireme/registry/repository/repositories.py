@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +85,7 @@ class Repositories:
             with os.scandir(path) as entries:
                 for entry in entries:
                     # `.git` and the like are no models, although they are folders.
-                    if entry.is_dir() and not entry.name.startswith(".") and self._is_text(path / entry.name):
+                    if not entry.name.startswith(".") and self._is_model(path / entry.name, entry):
                         name = names.get(entry.name, entry.name)
                         if name not in given or entry.name in names:
                             found.setdefault(name, []).append(path / entry.name)
@@ -94,9 +96,17 @@ class Repositories:
         repositories = self._all(self._registered)
         renamed = [path / folder for path, names in repositories for folder, given in names.items() if given == name]
         wanted = renamed or [path / name for path, names in repositories if name not in names]
-        folders = [folder for folder in wanted if os.path.isdir(folder) and self._is_text(folder)]
-        # isdir is False for too long a name
+        folders = [folder for folder in wanted if _is_folder(folder) and self._is_text(folder)]
         return self._resolve({name: folders} if folders else {})
+
+    def _is_model(self, folder: Path, entry: os.DirEntry[str]) -> bool:
+        """Whether the entry may be one; told once where it is a link to nothing."""
+        if _is_folder(entry):
+            return self._is_text(folder)
+        if entry.is_symlink() and folder not in self._told and not os.path.exists(folder):
+            self._told.add(folder)
+            log.warning("The link %a is no model: what it leads to is not there", os.fspath(folder))
+        return False
 
     def _is_text(self, folder: Path) -> bool:
         """Whether the folder's name can be that of a model, which clients see; told once where it cannot."""
@@ -125,11 +135,22 @@ class Repositories:
         return Scan(folders, frozenset(duplicates))
 
 
+def _is_folder(place: Path | os.DirEntry[str]) -> bool:
+    """Whether it is one, or may be: of what cannot be looked at, such as a link to itself, or to a share that is away,
+    whoever reads it is told why, and what is served from it stays."""
+    try:
+        return stat.S_ISDIR(place.stat().st_mode) if isinstance(place, Path) else place.is_dir()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+
+
 def _own_names(path: Path, names: Mapping[str, str]) -> set[str]:
     """The folders of a repository that go by their own names."""
     try:
         return {
-            entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+            entry.name for entry in path.iterdir() if _is_folder(entry) and not entry.name.startswith(".")
         } - names.keys()
     except OSError:
         return set()

@@ -234,3 +234,27 @@ def test_scan_tells_duplicates_from_models(tmp_path: Path) -> None:
     scan = Repositories((tmp_path / "one", tmp_path / "two"), has_namespacing=True).scan()
     assert len(scan.folders) == 4
     assert str(min(scan.folders)) == f"{tmp_path / 'one'}::a"
+
+
+def test_folder_that_cannot_be_looked_at_is_told_once_and_others_follow(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        link = world.add("stays").with_name("loop")
+        server = await polled(world)
+        link.symlink_to("loop")
+        world.add("fresh")
+        poller = poller_of(server)
+        for _ in range(3):
+            await poller.look()
+        assert [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["fresh", "stays"]
+        told = [record.getMessage() for record in caplog.records if "'loop'" in record.getMessage()]
+        assert told == [
+            f"Poll failed for model directory 'loop': [Errno 40] Too many levels of symbolic links: '{link}'"
+        ]
+        link.unlink()
+        world.add("loop")
+        await poller.look()
+        assert len(server.registry.index(True, server.registry.scan())) == 3
+
+    asyncio.run(scenario())

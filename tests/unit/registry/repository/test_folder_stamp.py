@@ -90,3 +90,12 @@ def test_links_that_lead_in_circles_are_followed_once(folder: Path) -> None:
 def test_missing_folder_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         FolderStamp.of(tmp_path / "nowhere")
+
+
+def test_a_link_to_itself_is_a_file_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "loop").symlink_to("loop")
+    before = FolderStamp.of(tmp_path)
+    assert before.is_same_as(FolderStamp.of(tmp_path))
+    (tmp_path / "1" / "loop").unlink()
+    assert not before.is_same_as(FolderStamp.of(tmp_path))

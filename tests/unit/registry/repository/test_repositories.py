@@ -62,3 +62,21 @@ def test_a_folder_whose_name_is_no_text_is_told_once_and_left_out(
     assert not repositories.locate("bad\udcff").folders
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "bad\\xff' is no model: its name is not UTF-8; rename it" in caplog.text
+
+
+def test_what_cannot_be_looked_at_is_its_own_problem(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "good").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("")
+    repositories = Repositories([tmp_path])
+    for _ in range(2):
+        assert sorted(model.name for model in repositories.scan().folders) == ["good", "loop"]
+    assert repositories.locate("loop").folders == {ModelId("", "loop"): tmp_path / "loop"}
+    assert not repositories.locate("dangling").folders
+    assert not repositories.locate("file/x").folders
+    assert not repositories.locate("x" * 300).folders
+    assert [record.getMessage() for record in caplog.records] == [
+        f"The link '{tmp_path}/dangling' is no model: what it leads to is not there"
+    ]
