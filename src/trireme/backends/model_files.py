@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trireme.backends.fil.forest_file import FILE_NAMES as FOREST_NAMES
 from trireme.backends.services import ModelSource
+from trireme.machine.regular_files import is_odd
 
 _FILES: Mapping[str, tuple[str, ...]] = {
     "catboost": ("model.cbm", "model.cb", "model.json"),
@@ -44,6 +45,9 @@ def file_problem(source: ModelSource) -> str | None:
         names = (FOREST_NAMES[model_type],) if model_type in FOREST_NAMES else ()
     named = source.config.default_model_filename
     wanted = tuple(dict.fromkeys([named, *names] if named else names))
+    odd = [folder / name for name in wanted if is_odd(folder / name)]
+    if odd:
+        return f"{odd[0]}: it is neither a file nor a folder; put the model's file there"
     if not names or _has_one(folder, wanted):
         return None
     return f"{folder}: there is no {' and no '.join(wanted)}{_advice(folder, wanted)}"

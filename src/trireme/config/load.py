@@ -83,7 +83,7 @@ def config_path(model_dir: Path, config_name: str | None) -> Path:
     """The file that counts: `configs/<name>.pbtxt` where it exists, else `config.pbtxt`."""
     if config_name:
         custom = model_dir / CUSTOM_CONFIG_FOLDER / f"{config_name}.pbtxt"
-        if custom.exists():
+        if os.path.lexists(custom):
             return custom
     return model_dir / CONFIG_FILENAME
 
@@ -97,15 +97,26 @@ def _read(
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"Invalid config override: {error.message}") from None
     path = config_path(model_dir, config_name)
+    data = config_bytes(path)
+    if data is not None:
+        return parse_text(decoded(data, path), str(path))
+    if is_auto_complete_enabled:
+        return new_config()
+    raise NotFoundError(f"model configuration is not provided for model '{name}'")
+
+
+def config_bytes(path: Path) -> bytes | None:
+    """The file's content; None where there is none. Raises InternalError where it cannot be read, as a link to nothing:
+    whoever made that believes that there is one."""
     try:
-        data = read_regular(path)
-    except FileNotFoundError:
-        if is_auto_complete_enabled:
-            return new_config()
-        raise NotFoundError(f"model configuration is not provided for model '{name}'") from None
+        return read_regular(path)
     except OSError as error:
-        raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from None
-    return parse_text(decoded(data, path), str(path))
+        reason = error.strerror
+        if isinstance(error, FileNotFoundError):
+            if not path.is_symlink():
+                return None
+            reason = "it is a link, and what it leads to is not there"
+        raise InternalError(f"failed to open text file for read {path}: {reason}") from None
 
 
 def decoded(data: bytes, path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 from google.protobuf.json_format import MessageToDict
 
-from trireme.config.load import config_path
+from trireme.config.load import config_bytes, config_path
 from trireme.config.text.json_form import to_json
 from trireme.config.text.json_parse import from_json
 from trireme.config.text.pbtxt import parse_text
@@ -27,9 +27,10 @@ _TOKENS: Final = re.compile(
 def file_text(folder: Path, config_name: str | None) -> str:
     """The configuration file of a model's folder as it is; empty where there is none."""
     try:
-        return config_path(folder, config_name).read_text("utf-8", "replace")[:_MOST_CHARACTERS]
-    except OSError:
+        data = config_bytes(config_path(folder, config_name)) or b""
+    except ServingError:
         return ""
+    return data.decode("utf-8", "replace")[:_MOST_CHARACTERS]
 
 
 def config_in_force(model: Model) -> dict[str, Any]:

@@ -25,6 +25,15 @@ def check_regular(path: Path) -> None:
     _check(path.stat().st_mode, path)
 
 
+def is_odd(path: Path | str) -> bool:
+    """Whether there is something that is neither a file nor a folder, nor a link to one: nothing that a model is in."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
 def _check(mode: int, path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))

@@ -130,6 +130,23 @@ def test_a_truncated_file_is_a_load_error_and_other_models_keep_serving(tmp_path
     serve(tmp_path, scenario, models=("whole",))
 
 
+@pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model.joblib"])
+def test_a_pipe_in_place_of_the_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    pytest.importorskip({"model.onnx": "onnxruntime", "model.pt": "torch", "model.joblib": "sklearn"}[name])
+    config = f'default_model_filename: "{name}"\n' + "".join(
+        f'{way} [ {{ name: "{tensor}" data_type: TYPE_FP32 dims: [ 1 ] }} ]\n'
+        for way, tensor in (("input", "INPUT__0"), ("output", "OUTPUT__0"))
+    )
+    path = place(tmp_path, "pipe", config) / name
+    os.mkfifo(path)
+
+    async def scenario(served: Served) -> None:
+        told = f"'{path}' is neither a file nor a folder; put the model's file there"
+        assert told in await load_error(served, "pipe")
+
+    serve(tmp_path, scenario, models=())
+
+
 def test_a_configuration_that_does_not_fit_the_graph_is_refused_with_both_sides(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     both = 'input { name: "A" data_type: TYPE_FP32 dims: 3 } input { name: "B" data_type: TYPE_FP32 dims: 3 }'

@@ -194,6 +194,11 @@ def test_a_missing_or_misnamed_file_is_named(repository: Any) -> None:
         with pytest.raises(ServingError) as caught:
             await repository.backend()[0].complete_config()
         assert caught.value.message == f"Python model file not found in '{folder / '1' / 'model.py'}'"
+        os.mkfifo(folder / "1" / "model.py")
+        with pytest.raises(ServingError) as caught:
+            await repository.backend()[0].complete_config()
+        told = f"Python model file '{folder / '1' / 'model.py'}' cannot be read: it is not a regular file"
+        assert caught.value.message == told
         (folder / "config.pbtxt").write_text('backend: "python" default_model_filename: "model.txt"')
         with pytest.raises(ServingError) as caught:
             await repository.backend()[0].complete_config()

@@ -112,6 +112,9 @@ def test_a_configuration_that_is_no_regular_file_is_not_opened(tmp_path: Path) -
     (model_dir / "elsewhere").write_text("max_batch_size: 9")
     config.symlink_to("elsewhere")
     assert read(model_dir).max_batch_size == 9
+    (model_dir / "elsewhere").unlink()
+    with pytest.raises(ServingError, match=f"{config}: it is a link, and what it leads to is not there"):
+        read(model_dir)
 
 
 def test_an_unreadable_configuration_names_the_file(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def _path_problems(source: ModelSource) -> Iterator[Problem]:
 
 def _code_problems(source: ModelSource) -> Sequence[Problem]:
     path = Path(os.path.normpath(source.version_dir / (source.config.default_model_filename or "model.py")))
-    if path.is_file():
+    if os.path.lexists(path):
         return [Problem(text) for text in code_problems(path)]
     return [Problem(f"{path}: there is no such file", "", _other_code(path))]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trireme.app.config_check.checked_model import CheckedModel
 from trireme.backends.builtin.catalog import FACTORIES as BUILTIN
-from trireme.config.load import complete_identity, config_path, decoded, name_problems
+from trireme.config.load import complete_identity, config_bytes, config_path, decoded, name_problems
 from trireme.config.message import ConfigMessage, copy_of, new_config
 from trireme.config.model_code import may_complete_config
 from trireme.config.normalise import normalise, normalise_instance_groups
@@ -19,7 +19,6 @@ from trireme.config.validation.stages import machine_problems, poll_problems
 from trireme.config.validation.tensors import repeated_tensor_problems, tensor_problems
 from trireme.config.version_policy import select_versions, versions_in
 from trireme.core.errors import ServingError
-from trireme.machine.regular_files import read_regular
 
 _ENTRY = re.compile(r"^(\w+)(?:\[[^\]]*\])?")
 _Entry = tuple[str, int]
@@ -56,9 +55,8 @@ def read_model(folder: Path, config_name: str | None, gpu_count: int) -> Checked
 
 def _read_text(model: CheckedModel) -> tuple[ConfigMessage | None, set[_Entry]]:
     """The message, and the entries with mistakes: what else is wrong there follows from them."""
-    try:
-        data = read_regular(model.config_path)
-    except FileNotFoundError:
+    data = config_bytes(model.config_path)
+    if data is None:
         return new_config(), set()
     text = decoded(data, model.config_path)
     model.lines = field_lines(text)

@@ -11,6 +11,7 @@ from typing import Any
 from trireme.backends.python.options import SETTINGS_VARIABLE
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.worker.results import ModelReturnError
+from trireme.machine.regular_files import is_odd
 
 
 class ModelLoadError(ModelReturnError):
@@ -38,6 +39,8 @@ def model_path(config: Mapping[str, Any], *default_names: str) -> str:
     named = config.get("default_model_filename") or ""
     candidates = [os.path.join(folder, name) for name in ([named] if named else []) + list(default_names)]
     for path in candidates:
+        if is_odd(path):
+            raise ModelLoadError(f"'{path}' is neither a file nor a folder; put the model's file there")
         if os.path.exists(path):
             return path
     raise ModelLoadError(

@@ -35,6 +35,7 @@ from trireme.config.text.json_form import to_json
 from trireme.core.errors import InternalError, InvalidArgumentError
 from trireme.core.ports import BatchRunner
 from trireme.devices.environment import DEVICE_VARIABLE
+from trireme.machine.regular_files import check_regular
 
 log = logging.getLogger(__name__)
 
@@ -250,15 +251,12 @@ class PythonBackend:
             if name:
                 self._checked(what, name, self._source.version_dir)
         if self._runtime_file is not None:
-            if not self._runtime_file.is_file():
-                raise InternalError(f"Python model file not found in '{self._runtime_file}'")
+            _check_code(self._runtime_file)
             return
         name = model_file_name(self._source)
         if not name.endswith(".py"):
             raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{name}\".")
-        path = Path(os.path.normpath(self._source.version_dir / name))
-        if not path.is_file():
-            raise InternalError(f"Python model file not found in '{path}'")
+        _check_code(Path(os.path.normpath(self._source.version_dir / name)))
 
     def _checked(self, what: str, text: str, base: Path) -> Path:
         return checked_path(what, text, base, self._source.model_dir, self._services.trusted_paths)
@@ -361,3 +359,12 @@ class PythonBackend:
 
 async def _end_all(supervisors: Iterable[Supervisor], end: EndInstance) -> None:
     await asyncio.gather(*(end(supervisor) for supervisor in supervisors), return_exceptions=True)
+
+
+def _check_code(path: Path) -> None:
+    try:
+        check_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InternalError(f"Python model file not found in '{path}'") from None
+    except OSError as error:
+        raise InternalError(f"Python model file '{path}' cannot be read: {error.strerror}") from None
