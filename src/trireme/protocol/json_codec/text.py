@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 import orjson
 
 from trireme.core.errors import InternalError, InvalidArgumentError
+from trireme.core.reading.json_levels import Pairs, has_more_levels
 from trireme.protocol.json_codec.reader import (
     CONTAINERS,
     MAX_DEPTH,
@@ -40,6 +42,7 @@ _NEAR_BYTES: Final = 64
 _TEXT_BYTES: Final = 6  # of a long string with one character that takes four bytes, in pieces and as one
 _QUICK_EXACT_BYTES: Final = 4 << 10  # of a text that the fast parser does not take
 
+_PAIRS_OF: Final[Mapping[type, Pairs]] = {RepeatedMembers: attrgetter("pairs")}
 _TO_ESCAPE: Final = re.compile(rb'["\\\x00-\x1f]')
 _SHORT_ESCAPES: Final = {
     b'"': b'\\"',
@@ -184,33 +187,14 @@ def _parse_tolerantly(text: bytes) -> Any:
             value = json.loads(
                 decoded, object_pairs_hook=make_object, parse_float=finite_number, parse_int=whole_number
             )
-            if not _is_too_deep(text, value):
+            # newer versions of Python read as deeply as their stack is large
+            if not has_more_levels(text, value, MAX_DEPTH, _PAIRS_OF):
                 return value
         except JsonLimitError:
             raise
         except (RecursionError, ValueError, OverflowError):
             pass
     return _parse_exactly(text)
-
-
-def _is_too_deep(text: bytes, value: Any) -> bool:
-    """Newer versions of Python read as deeply as their stack is large."""
-    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
-        return False
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        below: list[Any] = []
-        for entry in level:
-            if type(entry) is RepeatedMembers:
-                below += [member for _, member in entry.pairs]
-            elif type(entry) is dict:
-                below += entry.values()
-            elif type(entry) is list and not types_of(entry).isdisjoint(CONTAINERS):
-                below += entry
-        level = [entry for entry in below if type(entry) in CONTAINERS]
-        if not level:
-            return False
-    return True
 
 
 def _parse_exactly(text: bytes, shorten: Shorten = list) -> Any:
