@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -118,6 +119,20 @@ def test_what_is_no_file_is_named_and_not_read(tmp_path: Path, kind: str) -> Non
     ended = package(tmp_path, "--no-check")
     assert ended.returncode == 1
     assert "inner/1/odd is neither a file nor a folder, nor a link to one; remove it" in ended.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"model_repository", "weights.txt"}
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    folder = os.open(write_repository(tmp_path), os.O_RDONLY)
+    for _ in range(20):  # until the path is longer than any that can be opened
+        os.mkdir("d" * 250, dir_fd=folder)
+        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    ended = package(tmp_path, "--no-check")
+    assert ended.returncode == 1
+    assert re.fullmatch(r"trireme package: \S+/inner/1(/d{250})+: File name too long\n", ended.stderr), ended.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"model_repository", "weights.txt"}
 
 

@@ -54,7 +54,7 @@ def unpack_archive(archive: Path, folder: Path) -> Path:
 def _entries(repository: Path, archive: Path) -> Iterator[Path]:
     """Folders before what they hold, in the order of names."""
     seen: set[Path] = set()
-    for root, folders, files in os.walk(repository, followlinks=True):
+    for root, folders, files in os.walk(repository, onerror=_refuse, followlinks=True):
         real = Path(root).resolve()
         if real in seen and Path(root).is_symlink():
             raise PackageError(f"{root} links back to a folder that holds it; remove the link")
@@ -69,6 +69,11 @@ def _entries(repository: Path, archive: Path) -> Iterator[Path]:
                 raise PackageError(f"{path} is neither a file nor a folder, nor a link to one; remove it")
             if path.resolve() != archive.resolve():
                 yield path
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that may not be read: without it the package would be another one than was meant."""
+    raise error
 
 
 def _checked_name(name: Path) -> Path:
