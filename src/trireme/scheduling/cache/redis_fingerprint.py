@@ -14,7 +14,7 @@ _SKIPPED = "__pycache__"
 def model_fingerprint(config: bytes, version_folder: Path) -> str:
     """Reads the folder of the version, so not to be called on the event loop's thread; raises OSError."""
     digest = blake2b(config, digest_size=12)
-    for parent, folders, files in os.walk(version_folder):
+    for parent, folders, files in os.walk(version_folder, onerror=_refuse):
         folders[:] = sorted(name for name in folders if name != _SKIPPED)
         for name in sorted(files):
             path = Path(parent, name)
@@ -27,3 +27,9 @@ def model_fingerprint(config: bytes, version_folder: Path) -> str:
             else:
                 digest.update(repr(status.st_mtime_ns).encode())
     return digest.hexdigest()
+
+
+def _refuse(error: OSError) -> None:
+    """What is in a folder that may not be read may be another model's. A model from a hub has none."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
