@@ -124,7 +124,14 @@ def test_what_is_wrong_with_an_mlflow_folder_is_a_load_error_with_words(tmp_path
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "MLmodel").write_text("flavors: [")
     mlflow_folder(tmp_path / "outside", sklearn_flavors("../lost/model.pkl"))
-    for name, text in (("signed", "signature:\n  inputs: '[{'\n"), ("listed", "flavors: [1]\n")):
+    deep = "[" * 5_000 + "]" * 5_000
+    texts = {
+        "signed": "signature:\n  inputs: '[{'\n",
+        "listed": "flavors: [1]\n",
+        "deep": f"flavors: {deep}\n",
+        "deeply_signed": f"signature:\n  inputs: '{deep}'\n",
+    }
+    for name, text in texts.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "MLmodel").write_text(text)
 
@@ -135,6 +142,10 @@ def test_what_is_wrong_with_an_mlflow_folder_is_a_load_error_with_words(tmp_path
         assert "put the folder that MLflow saved there" in await load_error(served, "absent")
         assert "could not be loaded as an MLmodel file" in await load_error(served, "broken")
         assert "could not be loaded as an MLmodel file with a signature" in await load_error(served, "signed")
+        told = "could not be loaded as an MLmodel file: it is nested too deeply"
+        assert told in await load_error(served, "deep")
+        told = "could not be loaded as an MLmodel file with a signature: it is nested too deeply"
+        assert told in await load_error(served, "deeply_signed")
         assert "its flavors are no mapping" in await load_error(served, "listed")
         assert "must stay within that folder" in await load_error(served, "outside")
 

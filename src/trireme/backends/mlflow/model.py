@@ -33,6 +33,8 @@ class TritonPythonModel(ClassicModel):
                 content = yaml.safe_load(file)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise broken_file(path, "an MLmodel file", error) from error
+        except RecursionError:
+            raise broken_file(path, "an MLmodel file", ValueError("it is nested too deeply")) from None
         if not isinstance(content, dict):
             raise broken_file(path, "an MLmodel file", ValueError("it is no mapping"))
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from trireme.backends.classic.predictor import Method, Predictor
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.core.datatype import BYTES, from_numpy
+from trireme.core.reading.json_levels import read_json
 
 _DATATYPES = {
     "boolean": "BOOL",
@@ -63,7 +63,7 @@ class Signature:
 def read_signature(content: Mapping[str, Any], where: str) -> Signature:
     """Raises ModelLoadError for a type that no request can carry."""
     text = (content.get("signature") or {}).get("inputs")
-    entries = json.loads(text) if text else []
+    entries = read_json(text) if text else []
     if not entries:
         return Signature()
     if len(entries) == 1 and entries[0].get("type") == "tensor":

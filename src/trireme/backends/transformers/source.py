@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from trireme.backends.compiled.model_load import ModelLoadError, require
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.transformers import hub_access
 from trireme.backends.transformers.settings import Settings
+from trireme.core.reading.json_levels import read_json
 from trireme.huggingface.hub_cache import folder_name
 from trireme.huggingface.saved_classes import telling_names
 
@@ -107,7 +107,7 @@ def read_model_config(settings: Settings, source: str) -> Mapping[str, Any]:
             raise not_found(settings, source, error) from error
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+            found = read_json(file.read())
     except (OSError, ValueError) as error:
         raise ModelLoadError(f"'{path}' of model '{settings.name}' cannot be read: {error}") from None
     if not isinstance(found, dict):

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trireme.core.reading.json_levels import read_json
 from trireme.tools.analyze.errors import InputError
 from trireme.tools.analyze.server.resources import Resources
 from trireme.tools.analyze.trial import Result, Setting, Trial, result_from_json, result_to_json, throughput
@@ -89,7 +90,7 @@ class Checkpoint:
         if path is None:
             return Findings()
         try:
-            return _findings(json.loads(path.read_text(encoding="utf-8")))
+            return _findings(read_json(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"the checkpoint '{path}' cannot be read ({error or type(error).__name__}): remove it, or name another "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from trireme.tools.deploy.hub.model_files import (
     weight_files,
 )
 from trireme.tools.deploy.hub.resolve import find_model, served_name
+from trireme.tools.deploy.hub.weights import read_header
 from trireme.tools.deploy.options import DeployError, DeployOptions, ModelNotUsableError, NameTakenError
 
 CAUSAL = {"architectures": ["OPTForCausalLM"]}
@@ -354,3 +356,23 @@ def test_tasks_are_those_of_the_backend() -> None:
     assert checked_task("ner") == "ner"
     with pytest.raises(DeployError, match="Did you mean 'text-generation'"):
         checked_task("text-generatoin")
+
+
+def test_files_that_are_nested_too_deeply_are_told_or_left_out(tmp_path: Path) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    (tmp_path / "config.json").write_text(deep)
+    with pytest.raises(ModelNotUsableError, match=r"config\.json': it is nested too deeply"):
+        read_folder(tmp_path, "m", "this folder")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "tokenizer_config.json").write_text(deep)
+    (tmp_path / "model.safetensors.index.json").write_text(deep)
+    model = read_folder(tmp_path, "m", "this folder")
+    assert (model.has_chat_template, model.indexed) == (False, frozenset())
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "adapter_config.json").write_text(deep)
+    with pytest.raises(ModelNotUsableError, match="cannot be served"):
+        read_folder(tmp_path, "m", "this folder")
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(struct.pack("<Q", len(deep)) + deep.encode())
+    with pytest.raises(ModelNotUsableError, match="is not a complete safetensors file: it is nested too deeply"):
+        read_header(weights)

@@ -16,6 +16,7 @@ from trireme.backends.transformers.items import Item, Outputs
 from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.source import side_file
 from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
+from trireme.core.reading.json_levels import read_json
 
 _POOLINGS = ("mean", "cls", "max", "last")
 
@@ -140,4 +141,4 @@ def _read_json(loaded: Loaded, name: str) -> Any:
     if path is None:
         return None
     with open(path, encoding="utf-8") as file:
-        return json.load(file)
+        return read_json(file.read())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trireme.core.close_names import closest
+from trireme.core.reading.json_levels import DeepJsonError, read_json
 from trireme.tools.analyze.command_line.flags import ACCEPTED, FILE_ONLY, FLAGS
 from trireme.tools.analyze.errors import InputError
 from trireme.tools.perf.bounded_files import read_bounded
@@ -72,7 +72,9 @@ def _check_model(path: str, name: str, settings: Any) -> None:
 def _parsed(path: str, text: str) -> Any:
     """By PyYAML; a file in JSON, which is YAML too, is read without it."""
     try:
-        return json.loads(text)
+        return read_json(text)
+    except DeepJsonError as error:
+        raise InputError(f"'{path}' cannot be read: {error}") from None
     except ValueError:
         pass
     try:
@@ -88,3 +90,5 @@ def _parsed(path: str, text: str) -> Any:
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         reason = getattr(error, "problem", None) or "it is no YAML"
         raise InputError(f"'{path}'{where}: {reason}") from None
+    except RecursionError:
+        raise InputError(f"'{path}' cannot be read: it is nested too deeply") from None

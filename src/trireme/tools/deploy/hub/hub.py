@@ -6,12 +6,12 @@ never holds the hub's packages.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trireme.core.reading.json_levels import read_json
 from trireme.huggingface.deadline import within
 from trireme.huggingface.hub_cache import folder_name
 from trireme.tools.deploy.hub.model_files import (
@@ -76,7 +76,10 @@ class Hub:
             told = described(self._id, sorted(names), self._read)
             reason = told or "it has no config.json, so transformers cannot load it"
             raise ModelNotUsableError(f"'{self._id}' on the hub cannot be served: {reason}")
-        config = json.loads(self._read("config.json"))
+        try:
+            config = read_json(self._read("config.json"))
+        except ValueError as error:
+            raise ModelNotUsableError(f"config.json of '{self._id}' on the hub cannot be read: {error}") from None
         indexed = indexed_in(self._read(_INDEX_NAME)) if _INDEX_NAME in names else frozenset()
         counts = dict(info.safetensors.parameters) if getattr(info, "safetensors", None) else {}
         return ModelFiles(

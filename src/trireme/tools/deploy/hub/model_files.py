@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trireme.core.files.regular import read_regular
+from trireme.core.reading.json_levels import read_json
+from trireme.machine.regular_files import read_regular
 from trireme.tools.deploy.hub.other_folders import described, described_folder
 from trireme.tools.deploy.options import ModelNotUsableError
 
@@ -61,7 +61,7 @@ def read_folder(folder: Path, reference: str, where: str, commit: str | None = N
     """The model in a folder of this machine."""
     config_file = folder / "config.json"
     try:
-        config = json.loads(read_regular(config_file))
+        config = read_json(read_regular(config_file))
     except FileNotFoundError:
         raise ModelNotUsableError(_about_other_folder(folder)) from None
     except OSError as error:
@@ -69,7 +69,7 @@ def read_folder(folder: Path, reference: str, where: str, commit: str | None = N
             f"cannot read '{config_file}' ({error.strerror or error}), which says what the model is: put that "
             "file there"
         ) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ModelNotUsableError(
             f"'{config_file}' is not JSON ({error}): fetch it again, from where the model's other files come from"
         ) from None
@@ -106,7 +106,7 @@ def has_chat_template(names: Sequence[str], read: Callable[[str], str]) -> bool:
     if _TOKENIZER_CONFIG not in names:
         return False
     try:
-        found = json.loads(read(_TOKENIZER_CONFIG))
+        found = read_json(read(_TOKENIZER_CONFIG))
     except ValueError:
         return False
     return isinstance(found, dict) and bool(found.get("chat_template"))
@@ -181,6 +181,6 @@ def _text_of(file: Path) -> str:
 def indexed_in(index_text: str) -> frozenset[str]:
     """The weight files that an index names."""
     try:
-        return frozenset(json.loads(index_text)["weight_map"].values())
+        return frozenset(read_json(index_text)["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError):
         return frozenset()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from trireme.config.autofill import ENGINE_DESCRIPTION
+from trireme.core.reading.json_levels import read_json
 
 _ADAPTER = "adapter_config.json"
 _PIPELINE = "model_index.json"
@@ -105,7 +105,7 @@ def _adapter(reference: str, read: Callable[[str], str]) -> str:
 
 def _entry(text: str, key: str) -> str:
     try:
-        found = json.loads(text)
+        found = read_json(text)
     except ValueError:
         return ""
     return str(found.get(key) or "") if isinstance(found, dict) else ""

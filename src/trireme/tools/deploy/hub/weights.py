@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections import Counter
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trireme.core.reading.json_levels import read_json
 from trireme.tools.deploy.hub.model_files import ModelFiles, weight_files
 from trireme.tools.deploy.options import ModelNotUsableError
 
@@ -105,7 +105,7 @@ def read_header(file: Path) -> Header:
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > _LONGEST_HEADER_BYTES:
                 raise ValueError("its header is too long")
-            header = json.loads(stream.read(length))
+            header = read_json(stream.read(length))
         for name, entry in header.items():
             if name != _METADATA:
                 counts[entry["dtype"]] += math.prod(entry["shape"])

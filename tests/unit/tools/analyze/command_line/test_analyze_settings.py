@@ -139,6 +139,8 @@ def test_a_file_is_yaml_or_json(tmp_path: Path) -> None:
         ("profile_models: {a: {parameters: {batch_size: 1}}}", "did you mean 'batch_sizes'"),
         ("profile_models: {a: 5}", "no mapping"),
         ("a: 'b\n", "line "),
+        ("[" * 100_000 + "]" * 100_000, "f.yaml' cannot be read: it is nested too deeply"),
+        ("a: " + "[" * 5_000 + "]" * 5_000, "f.yaml' cannot be read: it is nested too deeply"),
     ],
 )
 def test_a_file_that_cannot_be_followed_says_where(tmp_path: Path, text: str, message: str) -> None:
