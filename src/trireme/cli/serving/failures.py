@@ -42,7 +42,14 @@ class _Place:
         except OSError:
             lines = []
         source = lines[self.line - 1].strip() if 0 < self.line <= len(lines) else ""
-        return [f"{os.path.relpath(self.path)}:{self.line}", *([f"    {source}"] if source else [])]
+        return [f"{_shown_path(self.path)}:{self.line}", *([f"    {source}"] if source else [])]
+
+
+def _shown_path(path: Path) -> str:
+    try:
+        return os.path.relpath(path)
+    except OSError:  # the current folder has been removed
+        return str(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +65,9 @@ class _Finding:
 def print_failures(failures: Sequence[LoadFailure]) -> None:
     """The summary on standard error; nothing where there is none, or where nobody reads it any more."""
     if failures:
+        text = "\n".join(failure_lines(failures))
         with suppress(OSError):
-            print("\n".join(failure_lines(failures)), file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)
 
 
 def failure_lines(failures: Sequence[LoadFailure]) -> list[str]:
@@ -75,10 +83,12 @@ def failure_lines(failures: Sequence[LoadFailure]) -> list[str]:
 
 def _finding(failure: LoadFailure) -> _Finding:
     first, *rest = _KIND.sub("", failure.text.strip()).splitlines() or [""]
-    found = _in_config(failure, first, rest) or _in_syntax(failure, first) or _in_frames(failure, first, rest)
-    if found is None:
-        return _Finding(first, more=(*(line for line in rest if line.strip()), *_problems_of_code(failure)))
-    return found
+    plain = _Finding(first, more=tuple(line for line in rest if line.strip()))
+    try:
+        found = _in_config(failure, first, rest) or _in_syntax(failure, first) or _in_frames(failure, first, rest)
+        return found or replace(plain, more=(*plain.more, *_problems_of_code(failure)))
+    except OSError:  # a folder that may not be looked into, or the current one has been removed
+        return plain
 
 
 def _in_config(failure: LoadFailure, first: str, rest: Sequence[str]) -> _Finding | None:
@@ -146,10 +156,10 @@ def _in_frames(failure: LoadFailure, first: str, rest: Sequence[str]) -> _Findin
 
 
 def _is_inside(path: str, folder: Path | None) -> bool:
-    return folder is not None and Path(path).resolve().is_relative_to(folder.resolve())
+    return folder is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _problems_of_code(failure: LoadFailure) -> list[str]:
     """What can be seen in its model.py without running it."""
     files = sorted(failure.folder.glob("*/model.py")) if failure.folder is not None else []
-    return [problem.replace(str(path), os.path.relpath(path)) for path in files for problem in code_problems(path)]
+    return [problem.replace(str(path), _shown_path(path)) for path in files for problem in code_problems(path)]

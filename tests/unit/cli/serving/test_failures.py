@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trireme.cli.serving.failures import failure_lines
+from trireme.cli.serving.failures import failure_lines, print_failures
 from trireme.core.load_failure import LoadFailure
 
 
@@ -118,3 +118,19 @@ def test_files_that_would_be_waited_for_are_not_opened(folder: Path) -> None:
     os.mkfifo(folder / "config.pbtxt")
     for text in ("Python model file not found", "SyntaxError: oh (model.py, line 4)", "instance wants a GPU: KIND_GPU"):
         assert told(folder, f"Internal: {text}")
+
+
+def test_a_folder_that_cannot_be_looked_into_keeps_no_failure_from_being_shown(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = folder / "loop"
+    loop.symlink_to("loop")
+    gone = folder / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    text = f"Internal: KeyError: 'x'\n\nAt:\n  {folder / '1/model.py'}(2): initialize"
+    print_failures([LoadFailure("loop", loop, text), LoadFailure("gone", folder, text)])
+    shown = capsys.readouterr().err
+    assert shown.startswith("2 failed:\n  loop: KeyError: 'x'\n")
+    assert "  gone: KeyError" in shown
