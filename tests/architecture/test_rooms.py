@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "devices": {"core"},
     "observe": FOUNDATIONS,
     "access": FOUNDATIONS | {"config", "observe"},
-    "scheduling": FOUNDATIONS | {"config", "observe"},
+    "scheduling": FOUNDATIONS | {"machine", "config", "observe"},
     "llm": {"core", "machine", "huggingface"},
     "backends": LOWER | {"llm"},
     "registry": FOUNDATIONS | FACTS | {"config", "observe", "scheduling", "backends"},

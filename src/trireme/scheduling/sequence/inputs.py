@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from trireme.core.errors import InvalidArgumentError
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.machine.regular_files import read_regular
 from trireme.scheduling.sequence.sequence import LiveSequence
 
 _VALUE_FORMATS: Final = {"INT32": "<i", "FP32": "<f", "BOOL": "<?"}
@@ -130,12 +132,12 @@ def _file_data(state: StateConfig, folder: Path | None, size: int) -> bytes:
         raise InvalidArgumentError(
             f"the initial state '{state.data_file}' of '{state.input_name}' is a file, and the model has no folder"
         )
-    root = (folder / "initial_state").resolve()
-    path = (root / state.data_file).resolve()
+    root = Path(os.path.realpath(folder / "initial_state"))
+    path = Path(os.path.realpath(root / state.data_file))
     if not path.is_relative_to(root):
         raise InvalidArgumentError(f"the file '{state.data_file}' of state '{state.input_name}' must stay in '{root}'")
     try:
-        data = path.read_bytes()
+        data = read_regular(path)  # on the event loop, which a pipe would hold up
     except OSError as error:
         raise InvalidArgumentError(f"failed to read initial state file '{path}': {error.strerror}") from error
     if len(data) < size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +200,15 @@ def test_a_correlation_id_that_is_no_utf_8_is_given_as_near_as_can_be(bench: Any
     instance = build(bench, id_type="TYPE_STRING")
     bench.send("a", correlation_id="s\udcff", flags=START)
     assert bytes(instance.batches[0].requests[0].inputs["ID"].data)[4:] == b"s?"
+
+
+@pytest.mark.timeout(20)
+def test_a_state_file_that_is_a_pipe_is_not_waited_for(bench: Any, folder: Path) -> None:
+    (folder / "initial_state" / "seen").unlink()
+    os.mkfifo(folder / "initial_state" / "seen")
+    with pytest.raises(InvalidArgumentError, match="/seen': it is not a regular file"):
+        build(bench, folder, states=STATES)
+    (folder / "initial_state" / "seen").unlink()
+    (folder / "initial_state" / "seen").symlink_to("seen")
+    with pytest.raises(InvalidArgumentError, match="/seen': Too many levels of symbolic links"):
+        build(bench, folder, states=STATES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trireme.core.reading.json_levels import read_json
+from trireme.core.reading.json_levels import DeepJsonError, read_json
 from trireme.machine.regular_files import read_regular
 from trireme.tools.deploy.hub.other_folders import described, described_folder
 from trireme.tools.deploy.options import ModelNotUsableError
@@ -69,6 +69,8 @@ def read_folder(folder: Path, reference: str, where: str, commit: str | None = N
             f"cannot read '{config_file}' ({error.strerror or error}), which says what the model is: put that "
             "file there"
         ) from None
+    except DeepJsonError as error:
+        raise ModelNotUsableError(f"cannot read '{config_file}': {error}") from None
     except ValueError as error:
         raise ModelNotUsableError(
             f"'{config_file}' is not JSON ({error}): fetch it again, from where the model's other files come from"
