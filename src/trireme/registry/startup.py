@@ -13,6 +13,7 @@ from trireme.config.nearest import meant
 from trireme.core.errors import ServingError
 from trireme.core.load_failure import LoadFailure
 from trireme.observe.logs import in_report
+from trireme.registry.index import scan_or_nothing
 from trireme.registry.lifecycle import READY, ModelRecord
 from trireme.registry.loading.model_loader import ModelLoader, Outcome
 from trireme.registry.on_demand.config import pinned_names
@@ -45,7 +46,7 @@ async def load_startup_models(
 ) -> StartupReport:
     """Loads what the options ask for. One model's failure is reported and keeps no other from loading; a repository
     that is no folder raises ServingError."""
-    repositories.check()
+    await asyncio.to_thread(repositories.check)
     if options.loads_every_model:
         reasons = await _load_every_model(repositories, loader)
     elif options.is_on_demand:
@@ -102,7 +103,7 @@ def _folders(repositories: Repositories, names: Iterable[str]) -> dict[str, Path
 
 def _absent_reasons(repositories: Repositories, names: Iterable[str]) -> dict[str, str]:
     """Of those among the names that no folder goes by, with the folder that was probably meant."""
-    scan = repositories.scan()
+    scan = scan_or_nothing(repositories)
     known = {model_id.name for model_id in scan.folders} | scan.duplicates
     return {
         name: f"there is no folder of this name in the model repository{meant(name, sorted(known))}"

@@ -355,11 +355,13 @@ def test_ensemble_takes_labels_from_the_part_that_makes_the_output(world: Any) -
     [
         ("../labels.txt", "Unsupported: label file '../labels.txt' of output 'OUT' must stay within model directory"),
         ("nowhere.txt", "Invalid argument: failed to read label file"),
+        ("loop.txt", "loop.txt': Too many levels of symbolic links"),
     ],
 )
 def test_label_file_must_be_in_the_model_folder(world: Any, label_file: str, text: str) -> None:
     async def scenario() -> None:
         folder = world.add("part")
+        (folder / "loop.txt").symlink_to("loop.txt")
         config = folder / "config.pbtxt"
         config.write_text(config.read_text().replace('name: "OUT"', f'name: "OUT" label_filename: "{label_file}"'))
         server = await explicit(world)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import os
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -198,8 +199,8 @@ def read_labels(config: ModelConfig, folder: Path) -> dict[str, Sequence[str]]:
 
 def read_label_file(output: TensorConfig, folder: Path) -> Sequence[str]:
     """Raises ServingError where the file cannot be read, or is not in the model's folder."""
-    path = (folder / output.label_filename).resolve()
-    if not path.is_relative_to(folder.resolve()):
+    path = Path(os.path.realpath(folder / output.label_filename))  # which no link to itself ends
+    if not path.is_relative_to(os.path.realpath(folder)):
         raise UnsupportedError(
             f"label file '{output.label_filename}' of output '{output.name}' must stay within model directory"
         )

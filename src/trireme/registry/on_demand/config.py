@@ -13,6 +13,7 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.options.sizes import parse_size
 from trireme.config.version_policy import versions_in
 from trireme.core.errors import InternalError, ServingError
+from trireme.registry.index import scan_or_nothing
 from trireme.registry.loading.model_poll import selected_versions
 from trireme.registry.on_demand.estimate import estimated_bytes
 from trireme.registry.options import RegistryOptions
@@ -91,7 +92,7 @@ def pinned_names(options: RegistryOptions, repositories: Repositories) -> tuple[
 def readable_configs(options: RegistryOptions, repositories: Repositories) -> list[ModelConfig]:
     """The configurations of all models whose files can be read, by name. Blocks on the file system."""
     configs = []
-    for _, folder in sorted(repositories.scan().folders.items()):
+    for _, folder in sorted(scan_or_nothing(repositories).folders.items()):
         try:
             configs.append(ModelConfig.from_message(peek(options, folder)))
         except ServingError:

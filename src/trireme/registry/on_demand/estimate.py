@@ -25,9 +25,10 @@ def estimated_bytes(folder: Path, message: ConfigMessage, versions: Sequence[int
     size = 0
     for version in versions:
         version_dir = folder / str(version)
-        own = version_dir if version_dir.is_dir() else folder
+        own = version_dir if os.path.isdir(version_dir) else folder
         size += _tree_bytes(own)
-        places = {place for place in _named(parameters, folder, version_dir) if not place.is_relative_to(own.resolve())}
+        inside = os.path.realpath(own)
+        places = {place for place in _named(parameters, folder, version_dir) if not place.is_relative_to(inside)}
         size += sum(map(_weight_bytes, places))
     return size * instance_count(message)
 
@@ -51,7 +52,7 @@ def _tree_bytes(folder: Path) -> int:
 def _weight_bytes(place: Path) -> int:
     """A file, or those files of a folder that look like weights: what else lies there is none of the model's."""
     try:
-        if place.is_file():
+        if os.path.isfile(place):
             return place.stat().st_size
         return _one_form_bytes((name.name, name.stat().st_size) for name in place.iterdir() if name.suffix in _WEIGHTS)
     except OSError:
@@ -76,4 +77,4 @@ def _named(parameters: Mapping[str, str], folder: Path, version_dir: Path) -> It
             places += cached_snapshots(named, os.environ)
         found = next((place for place in places if os.path.exists(place)), None)  # False for too long a name
         if found is not None:
-            yield found.resolve()
+            yield Path(os.path.realpath(found))

@@ -11,6 +11,7 @@ from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.on_demand.budget import MemoryBudget
 from trireme.registry.on_demand.eviction import Eviction
 from trireme.registry.options import OnDemandOptions
+from trireme.registry.repository.repositories import may_be_folder
 from trireme.registry.served_models import ServedModels
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,6 @@ def _without_folder(records: list[ModelRecord]) -> list[ModelRecord]:
     for record in records:
         folder = record.loaded.folder if record.loaded is not None else None
         # A repository that is away as a whole is no reason to end its models.
-        if folder is not None and not os.path.isdir(folder) and os.path.isdir(folder.parent):
+        if folder is not None and not may_be_folder(folder) and os.path.isdir(folder.parent):
             gone.append(record)
     return gone

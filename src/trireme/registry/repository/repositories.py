@@ -68,10 +68,14 @@ class Repositories:
         self._registered = {known: names for known, names in self._registered.items() if known != path}
 
     def check(self) -> None:
-        """Raises where a repository is not a folder."""
+        """Raises InvalidArgumentError where a repository is not a folder, or cannot be read. Reads the disk."""
         for path in self._paths:
-            if not path.is_dir():
+            if not os.path.isdir(path):
                 raise InvalidArgumentError(f"repository path is not a valid directory: {path}")
+            try:
+                os.scandir(path).close()
+            except OSError as error:
+                raise InvalidArgumentError(f"repository path cannot be read: {path}: {error.strerror}") from None
 
     def scan(self) -> Scan:
         """Every model folder. A repository that cannot be read raises OSError: taking it for an empty one would
@@ -80,7 +84,7 @@ class Repositories:
         registered = self._registered
         given = {name for names in registered.values() for name in names.values()}
         for path, names in self._all(registered):
-            if path in registered and not path.is_dir():
+            if path in registered and not os.path.isdir(path):
                 continue  # who had it registered has removed it
             with os.scandir(path) as entries:
                 for entry in entries:
@@ -96,12 +100,12 @@ class Repositories:
         repositories = self._all(self._registered)
         renamed = [path / folder for path, names in repositories for folder, given in names.items() if given == name]
         wanted = renamed or [path / name for path, names in repositories if name not in names]
-        folders = [folder for folder in wanted if _is_folder(folder) and self._is_text(folder)]
+        folders = [folder for folder in wanted if may_be_folder(folder) and self._is_text(folder)]
         return self._resolve({name: folders} if folders else {})
 
     def _is_model(self, folder: Path, entry: os.DirEntry[str]) -> bool:
         """Whether the entry may be one; told once where it is a link to nothing."""
-        if _is_folder(entry):
+        if may_be_folder(entry):
             return self._is_text(folder)
         if entry.is_symlink() and folder not in self._told and not os.path.exists(folder):
             self._told.add(folder)
@@ -135,7 +139,7 @@ class Repositories:
         return Scan(folders, frozenset(duplicates))
 
 
-def _is_folder(place: Path | os.DirEntry[str]) -> bool:
+def may_be_folder(place: Path | os.DirEntry[str]) -> bool:
     """Whether it is one, or may be: of what cannot be looked at, such as a link to itself, or to a share that is away,
     whoever reads it is told why, and what is served from it stays."""
     try:
@@ -150,7 +154,7 @@ def _own_names(path: Path, names: Mapping[str, str]) -> set[str]:
     """The folders of a repository that go by their own names."""
     try:
         return {
-            entry.name for entry in path.iterdir() if _is_folder(entry) and not entry.name.startswith(".")
+            entry.name for entry in path.iterdir() if may_be_folder(entry) and not entry.name.startswith(".")
         } - names.keys()
     except OSError:
         return set()

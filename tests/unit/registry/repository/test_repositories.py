@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trireme.core.errors import AlreadyExistsError
+from trireme.core.errors import AlreadyExistsError, InvalidArgumentError
 from trireme.registry.repository.repositories import ModelId, Repositories
 
 
@@ -80,3 +80,10 @@ def test_what_cannot_be_looked_at_is_its_own_problem(tmp_path: Path, caplog: pyt
     assert [record.getMessage() for record in caplog.records] == [
         f"The link '{tmp_path}/dangling' is no model: what it leads to is not there"
     ]
+
+
+def test_a_repository_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / ("x" * 300), tmp_path / "absent"):
+        with pytest.raises(InvalidArgumentError, match=f"repository path is not a valid directory: {path}"):
+            Repositories([path]).check()
+    Repositories([tmp_path]).check()
