@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -115,7 +116,7 @@ def _python_based(name: str, source: ModelSource, backend_directory: Path | None
     if backend_directory is not None:
         folders.append(backend_directory / name)
     for folder in folders:
-        if (folder / file_name).is_file():
+        if os.path.isfile(folder / file_name):
             return partial(host.PythonBackend, runtime_file=folder / file_name)
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,6 +33,9 @@ def file_problem(source: ModelSource) -> str | None:
     """What is missing, and what to do; None where nothing is, or nothing is known of the backend's files."""
     backend, folder = source.config.backend, source.version_dir
     if backend in _HUGGING_FACE:
+        for place in (folder, source.model_dir):
+            if (odd := _odd_one(place, _HUGGING_FACE[backend])) is not None:
+                return odd
         is_named = "model" in source.config.parameters
         if is_named or _has_one(folder, _HUGGING_FACE[backend]) or _has_one(source.model_dir, _HUGGING_FACE[backend]):
             return None
@@ -45,22 +49,27 @@ def file_problem(source: ModelSource) -> str | None:
         names = (FOREST_NAMES[model_type],) if model_type in FOREST_NAMES else ()
     named = source.config.default_model_filename
     wanted = tuple(dict.fromkeys([named, *names] if named else names))
-    odd = [folder / name for name in wanted if is_odd(folder / name)]
-    if odd:
-        return f"{odd[0]}: it is neither a file nor a folder; put the model's file there"
+    if (odd := _odd_one(folder, wanted)) is not None:
+        return odd
     if not names or _has_one(folder, wanted):
         return None
     return f"{folder}: there is no {' and no '.join(wanted)}{_advice(folder, wanted)}"
 
 
+def _odd_one(folder: Path, names: tuple[str, ...]) -> str | None:
+    """That what should be the file is something that is waited for without end, or has none."""
+    odd = next((folder / name for name in names if is_odd(folder / name)), None)
+    return None if odd is None else f"{odd}: it is neither a file nor a folder; put the model's file there"
+
+
 def _has_one(folder: Path, names: tuple[str, ...]) -> bool:
-    return any((folder / name).exists() for name in names)
+    return any(os.path.exists(folder / name) for name in names)
 
 
 def _advice(folder: Path, wanted: tuple[str, ...]) -> str:
     """A file of the right kind under another name, or what to do without one."""
     suffixes = {Path(name).suffix for name in wanted}
-    found = sorted(path.name for path in folder.iterdir() if path.suffix in suffixes) if folder.is_dir() else []
+    found = sorted(path.name for path in folder.iterdir() if path.suffix in suffixes) if os.path.isdir(folder) else []
     if not found:
         return "; put the model's file there, or name it in default_model_filename"
     return f'; there is {found[0]}: rename it, or write default_model_filename: "{found[0]}"'

@@ -19,7 +19,7 @@ def checked_path(what: str, text: str, base: Path, model_dir: Path, trusted: Seq
     path = Path(os.path.normpath(base.absolute() / text))
     for folder in (model_dir, *trusted):
         written = os.path.normpath(folder.absolute())
-        if path.is_relative_to(written) or path.resolve().is_relative_to(folder.resolve()):
+        if path.is_relative_to(written) or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
             return path
     raise InvalidArgumentError(
         f"{what} '{path}' must stay within the model's folder; with {FLAG}={path.parent} the server takes it from there"

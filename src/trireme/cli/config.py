@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,7 +65,7 @@ def _run(is_explaining: bool, paths: Sequence[Path], devices: str | None) -> int
     except ServingError as error:
         print(error.message, file=sys.stderr)
         return _MISUSED
-    missing = [path for path in paths if not path.exists()]
+    missing = [path for path in paths if not os.path.exists(path)]
     for path in missing:
         print(f"{path}: there is no such file or folder", file=sys.stderr)
     subjects = list(dict.fromkeys(subject for path in paths for subject in subjects_of(path)))

@@ -173,7 +173,7 @@ def _with_usual_folder(arguments: Sequence[str]) -> Sequence[str]:
 def folder_problem(options: ServerOptions) -> str | None:
     """What is wrong with the folders that are to be served, before anything is loaded from them."""
     for path in map(Path, options.model_repository):
-        if not path.is_dir():
+        if not os.path.isdir(path):
             return f"error: {_no_folder(path)}"
         try:
             if (mistaken := mistaken_folder(path)) is not None:
@@ -188,13 +188,14 @@ def folder_problem(options: ServerOptions) -> str | None:
 
 def _no_folder(path: Path) -> str:
     """What may have been meant by a path that no folder has."""
-    what = f"'{path}' is a file, and no folder." if path.is_file() else f"there is no folder '{path}'."
+    is_file = os.path.isfile(path)
+    what = f"'{path}' is a file, and no folder." if is_file else f"there is no folder '{path}'."
     what += " A repository is a folder with one folder per model in it."
     absolute = path.absolute()
-    if path.is_file():
+    if is_file:
         folders = [folder for folder in absolute.parents[:2] if (folder / "config.pbtxt").is_file()]
         return f"{what} Say\n  trireme serve {os.path.relpath(folders[0].parent)}" if folders else what
-    if absolute.parent.is_dir():
+    if os.path.isdir(absolute.parent):
         close = nearest(path.name, _folders_in(absolute.parent))
         return f"{what} Did you mean '{path.with_name(close)}'?" if close is not None else what
     return f"{what} A model of the Hugging Face Hub is served by\n  trireme deploy {path}" if _is_hub_id(path) else what
@@ -203,7 +204,7 @@ def _no_folder(path: Path) -> str:
 def _folders_in(parent: Path) -> list[str]:
     """None of a folder that may not be read."""
     try:
-        return [entry.name for entry in parent.iterdir() if entry.is_dir()]
+        return [entry.name for entry in parent.iterdir() if os.path.isdir(entry)]
     except OSError:
         return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -245,3 +246,28 @@ def test_check_takes_several_configurations_of_one_model(tmp_path: Path, capsys:
         path.write_text(GOOD)
     assert trireme_command.main(["config", "check", *map(str, paths)]) == 0
     assert capsys.readouterr().out == "good: ok\ngood: ok\n"
+
+
+@pytest.mark.timeout(20)
+def test_check_tells_of_what_cannot_be_looked_at_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model(tmp_path, "good")
+    (tmp_path / "loop").symlink_to("loop")
+    model(tmp_path, "caf").rename(tmp_path / os.fsdecode(b"caf\xe9"))
+    (tmp_path / "onnx/1").mkdir(parents=True)
+    os.mkfifo(tmp_path / "onnx/1/model.onnx")
+    python = model(tmp_path, "python") / "1/model.py"
+    python.unlink()
+    python.mkdir()
+    assert trireme_command.main(["config", "check", str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "good: ok\n"
+    assert sorted(printed.err.splitlines()) == [
+        "4 mistakes in 4 of 5 models",
+        f"caf\\xe9: {tmp_path}/caf\\xe9: its name is not UTF-8; rename it",
+        f"loop: {tmp_path}/loop: failed to open directory {tmp_path}/loop: Too many levels of symbolic links",
+        f"onnx: {tmp_path}/onnx/1/model.onnx: it is neither a file nor a folder; put the model's file there",
+        f"python: {python}: Is a directory",
+    ]
+    assert trireme_command.main(["config", "check", str(tmp_path / ("x" * 300))]) == 2

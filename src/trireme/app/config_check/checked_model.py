@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class CheckedModel:
             self.findings.append(text)
 
     def _where(self, place: str) -> str:
-        if not self.config_path.exists():
+        if not os.path.exists(self.config_path):
             return str(self.folder)
         line = line_of(place, self.lines)
         return str(self.config_path) if line is None else f"{self.config_path}:{line}"

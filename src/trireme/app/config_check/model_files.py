@@ -97,8 +97,8 @@ def _check_environment(text: str, model_dir: Path) -> None:
     if text.startswith(MODEL_DIRECTORY):
         base, text = model_dir, "." + text.removeprefix(MODEL_DIRECTORY)
     path = checked_path(_ENVIRONMENT, text, base, model_dir, ())
-    if not path.exists():
+    if not os.path.exists(path):
         raise InvalidArgumentError(f"{_ENVIRONMENT} '{path}' does not exist")
-    if path.is_file() and not is_archive(path):
+    if os.path.isfile(path) and not is_archive(path):
         known = ", ".join(ARCHIVE_SUFFIXES)
         raise InvalidArgumentError(f"{_ENVIRONMENT} '{path}' is neither a folder nor an archive ({known})")

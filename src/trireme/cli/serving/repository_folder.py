@@ -35,17 +35,21 @@ def mistaken_folder(path: Path) -> MistakenFolder | None:
 
 def _is_version(folder: Path) -> bool:
     """A folder with a number for its name may be a model or a repository as well."""
-    if not _is_version_name(folder) or (folder / "config.pbtxt").is_file() or _has_versions(folder):
+    if not _is_version_name(folder) or os.path.isfile(folder / "config.pbtxt") or _has_versions(folder):
         return False
-    return (folder.parent / "config.pbtxt").is_file() or (_has_model_file(folder) and not _has_models(folder.parent))
+    return os.path.isfile(folder.parent / "config.pbtxt") or (
+        _has_model_file(folder) and not _has_models(folder.parent)
+    )
 
 
 def _is_model(folder: Path) -> bool:
-    return (folder / "config.pbtxt").is_file() or _is_saved_model(folder) or _has_versions(folder)
+    return os.path.isfile(folder / "config.pbtxt") or _is_saved_model(folder) or _has_versions(folder)
 
 
 def _has_versions(folder: Path) -> bool:
-    is_versioned = (folder / "1").is_dir() or any(_is_version_name(file.parent) for file in folder.glob("*/model.*"))
+    is_versioned = os.path.isdir(folder / "1") or any(
+        _is_version_name(file.parent) for file in folder.glob("*/model.*")
+    )
     return is_versioned and not _has_models(folder)
 
 
@@ -58,12 +62,12 @@ def _has_models(folder: Path) -> bool:
 
 
 def _has_model_file(folder: Path) -> bool:
-    return any((folder / name).exists() for name in _MODEL_FILES) or _is_saved_model(folder)
+    return any(os.path.exists(folder / name) for name in _MODEL_FILES) or _is_saved_model(folder)
 
 
 def _is_saved_model(folder: Path) -> bool:
     """Whether it is as Hugging Face saves one."""
-    return (folder / HUGGING_FACE_CONFIG).is_file() and any(any(folder.glob(kind)) for kind in _WEIGHTS)
+    return os.path.isfile(folder / HUGGING_FACE_CONFIG) and any(any(folder.glob(kind)) for kind in _WEIGHTS)
 
 
 def _is_version_name(folder: Path) -> bool:

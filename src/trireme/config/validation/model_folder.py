@@ -15,14 +15,14 @@ def folder_advice(folder: Path) -> str:
     """A sentence for whoever put the folder into the repository."""
     names = _names_in(folder)
     if not names:
-        return f"the folder '{folder}' is empty: put a model there ({_USUAL}), or remove it"
+        return _unreadable(folder) or f"the folder '{folder}' is empty: put a model there ({_USUAL}), or remove it"
     model = folder.parent
-    if folder.name.isdecimal() and (model / "config.pbtxt").exists():
+    if folder.name.isdecimal() and os.path.exists(model / "config.pbtxt"):
         return f"'{folder}' is a version of the model '{model}': serve the folder around that, '{model.parent}'"
     versions = sorted((name for name in names if name.isdecimal()), key=int)
     if versions:
         return _of_version(folder, versions[-1])
-    inner = [name for name in names if (folder / name / "config.pbtxt").exists() or (folder / name / "1").is_dir()]
+    inner = [name for name in names if _is_model(folder / name)]
     if inner:
         return f"'{folder}' looks like a repository of models itself ({_listed(inner)}): serve that folder"
     misplaced = version_advice(folder)
@@ -37,7 +37,7 @@ def version_advice(folder: Path) -> str:
     known = [name for name in names if name in {form.filename for form in MODEL_FORMATS}]
     if known:
         return f"'{known[0]}' belongs into a folder named by the version: move it to '{folder / '1' / known[0]}'"
-    folders = [name for name in names if (folder / name).is_dir()]
+    folders = [name for name in names if os.path.isdir(folder / name)]
     numbered = [name for name in folders if name.lower().lstrip("vV_-").isdecimal()]
     if numbered:
         digits = numbered[0].lower().lstrip("vV_-")
@@ -45,10 +45,15 @@ def version_advice(folder: Path) -> str:
     return ""
 
 
+def _is_model(folder: Path) -> bool:
+    return os.path.exists(folder / "config.pbtxt") or os.path.isdir(folder / "1")
+
+
 def _of_version(folder: Path, version: str) -> str:
     names = _names_in(folder / version)
     if not names:
-        return f"the folder '{folder / version}' is empty: put the model's file there, such as model.py or model.onnx"
+        empty = f"the folder '{folder / version}' is empty: put the model's file there, such as model.py or model.onnx"
+        return _unreadable(folder / version) or empty
     return (
         f"no file in '{folder / version}' ({_listed(names)}) has the name of a known one, such as model.py or "
         'model.onnx: write backend: "..." into its config.pbtxt, or rename the file'
@@ -58,6 +63,15 @@ def _of_version(folder: Path, version: str) -> str:
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
+
+
+def _unreadable(folder: Path) -> str:
+    """Why its names are not known; empty where they are."""
+    try:
+        os.listdir(folder)
+    except OSError as error:
+        return f"the folder '{folder}' cannot be read: {error.strerror}"
+    return ""
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -51,3 +51,8 @@ def test_a_version_is_told_from_a_model(tmp_path: Path) -> None:
     (version.parent / "config.pbtxt").touch()
     wanted = f"'{version}' is a version of the model '{version.parent}': serve the folder around that, "
     assert folder_advice(version) == f"{wanted}'{tmp_path / 'repository'}'"
+
+
+def test_a_version_that_cannot_be_read_is_not_said_to_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "1").symlink_to("1")
+    assert folder_advice(tmp_path) == f"the folder '{tmp_path}/1' cannot be read: Too many levels of symbolic links"
