@@ -10,6 +10,7 @@ from trireme.config.options.option import OptionError, ValueKind
 from trireme.config.options.re2 import to_python
 
 INT32_MAX = 2**31 - 1
+_MOST_DIGITS = 18  # fit into 64 bits
 
 _TRUE = ("true", "on", "1")
 _FALSE = ("false", "off", "0")
@@ -29,6 +30,8 @@ def parse_int(text: str, flag: str) -> int:
     """A whole decimal number, nothing before or after it."""
     if re.fullmatch(r"[+-]?\d+", text) is None:
         raise OptionError(f"Invalid option value. Got {text}", flag)
+    if len(text.lstrip("+-").lstrip("0")) > _MOST_DIGITS:  # what nobody means, and no clock or file size has
+        raise OptionError(f"value is out of range. Got {text:.{_MOST_DIGITS}}...", flag)
     return int(text)
 
 
@@ -166,6 +169,7 @@ PATTERN = ValueKind("regular expression", parse_pattern)
 INTEGER = integer()
 COUNT = integer(0)
 POSITIVE = integer(1)
+WHOLE_SECONDS = integer(0, INT32_MAX)
 PROCESSES_OR_AUTO = _or_auto(integer(1, 64))
 PORT = integer(0, 65535)
 NUMBER = ValueKind("float", parse_float)

@@ -353,3 +353,11 @@ def test_files_for_tls_that_nothing_is_served_with_are_told_of(tmp_path: Path) -
         assert parse(*files, f"--{service}-use-ssl=true").notices == ()
     files = [f"--http-{name}={certificate}" for name in ("server-cert", "server-key")]
     assert parse(*files, "--metrics-use-ssl=true").notices == ()
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_numbers_that_no_clock_has_are_refused(digits: int) -> None:
+    for flag in ("exit-timeout-secs", "http-max-input-size", "model-load-retry-count"):
+        assert "value is out of range. Got 999999999999999999..." in refusal(f"--{flag}={'9' * digits}")
+    for flag in ("exit-timeout-secs", "repository-poll-secs"):
+        assert "value must be at most 2147483647. Got 2147483648" in refusal(f"--{flag}=2147483648")

@@ -17,6 +17,7 @@ from trireme.config.options.values import (
     TEXT,
     TEXTS,
     VERBOSITY,
+    WHOLE_SECONDS,
     choice,
 )
 
@@ -29,7 +30,7 @@ class ProcessOptions:
 
     id: str = option("triton", TEXT, "The server's name, as its metadata gives it.")
     exit_timeout_secs: int = option(
-        30, COUNT, "How long a shutdown waits for requests in flight before it gives up and exits with 1."
+        30, WHOLE_SECONDS, "How long a shutdown waits for requests in flight before it gives up and exits with 1."
     )
     frontend_processes: int | None = option(
         None,
@@ -107,7 +108,7 @@ class RepositoryOptions:
         is_extension=True,
     )
     repository_poll_secs: int = option(
-        15, COUNT, "Seconds between two looks at the repository in mode poll; 0 is never."
+        15, WHOLE_SECONDS, "Seconds between two looks at the repository in mode poll; 0 is never."
     )
     load_model: tuple[str, ...] = option(
         (), TEXTS, "A model to load at start in mode explicit; repeat it for more, or give * alone for all."
