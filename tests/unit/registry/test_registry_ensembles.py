@@ -355,6 +355,7 @@ def test_ensemble_takes_labels_from_the_part_that_makes_the_output(world: Any) -
     [
         ("../labels.txt", "Unsupported: label file '../labels.txt' of output 'OUT' must stay within model directory"),
         ("nowhere.txt", "Invalid argument: failed to read label file"),
+        ("a\\000b", "label file of output 'OUT' must not contain a null character"),
         ("loop.txt", "loop.txt': Too many levels of symbolic links"),
     ],
 )

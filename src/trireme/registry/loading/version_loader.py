@@ -199,6 +199,8 @@ def read_labels(config: ModelConfig, folder: Path) -> dict[str, Sequence[str]]:
 
 def read_label_file(output: TensorConfig, folder: Path) -> Sequence[str]:
     """Raises ServingError where the file cannot be read, or is not in the model's folder."""
+    if "\0" in output.label_filename:
+        raise InvalidArgumentError(f"label file of output '{output.name}' must not contain a null character")
     path = Path(os.path.realpath(folder / output.label_filename))  # which no link to itself ends
     if not path.is_relative_to(os.path.realpath(folder)):
         raise UnsupportedError(

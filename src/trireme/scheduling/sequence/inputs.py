@@ -132,6 +132,8 @@ def _file_data(state: StateConfig, folder: Path | None, size: int) -> bytes:
         raise InvalidArgumentError(
             f"the initial state '{state.data_file}' of '{state.input_name}' is a file, and the model has no folder"
         )
+    if "\0" in state.data_file:
+        raise InvalidArgumentError(f"the file of state '{state.input_name}' must not contain a null character")
     root = Path(os.path.realpath(folder / "initial_state"))
     path = Path(os.path.realpath(root / state.data_file))
     if not path.is_relative_to(root):

@@ -178,6 +178,8 @@ def test_a_state_file_that_is_missing_or_short_is_named(bench: Any, folder: Path
         build(bench, folder, states=STATES.replace('"seen"', '"other"'))
     with pytest.raises(InvalidArgumentError, match="must stay in"):
         build(bench, folder, states=STATES.replace('"seen"', '"../seen"'))
+    with pytest.raises(InvalidArgumentError, match="must not contain a null character"):
+        build(bench, folder, states=STATES.replace('"seen"', '"a\\000b"'))
 
 
 def test_a_sequence_whose_state_cannot_be_kept_fails_and_gives_its_slot_back(bench: Any, tmp_path: Path) -> None:
