@@ -335,7 +335,7 @@ load.read_regular = lambda path: os.kill(os.getpid(), 15) or b""
 @pytest.mark.parametrize(
     ("preparation", "place"),
     [
-        pytest.param(_READ, r"_read \(config/load\.py line \d+\)", id="a-thread-of-the-loop"),
+        pytest.param(_READ, r"config_bytes \(config/load\.py line \d+\)", id="a-thread-of-the-loop"),
         pytest.param(_CLOSE.format(call="pool.submit(wait)"), r"the thread ThreadPoolExecutor-\d+_0", id="a-pool"),
         pytest.param(_CLOSE.format(call="wait()"), r"_shut_down \(app/application\.py line \d+\)", id="the-loop"),
     ],
