@@ -95,6 +95,20 @@ def test_such_a_response_counts_as_a_failure_of_its_request(
     assert message.startswith("the server failed to answer the request: TypeError: ")
 
 
+def test_one_that_has_no_form_in_json_counts_too(client: Any, server: Any, post: Any) -> None:
+    counted = Counted()
+
+    def behave(request: Any) -> None:
+        request.answer_stats = counted
+        request.respond(InferenceResponse([Tensor("OUTPUT0", "FP16", (1,), bytes(2))]))
+
+    server.models["ident"].behaviour = behave
+    answer = client.ask(post("/v2/models/ident/infer", INFER))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    [message] = counted.messages
+    assert message.encode() in answer
+
+
 def break_after_one(request: Any) -> None:
     request.respond(InferenceResponse([TENSOR], is_final=False))
     request.respond(unwritable(is_final=False))

@@ -36,7 +36,8 @@ class KeptAnswer:
     def __init__(self) -> None:
         self.is_answered = False
         self.received_ns = 0
-        self.request: Any = object()  # which a model has
+        self.failures: list[str] = []
+        self.request: Any = SimpleNamespace(note_unanswered=self.failures.append)  # which a model has
         self.head: Any = SimpleNamespace(endpoint=None)
         self.sent: Any = None
 
@@ -75,9 +76,11 @@ def _strings(name: str, text: bytes) -> Tensor:
     return Tensor(name, "BYTES", (1,), encode_bytes([text]))
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, responses: list[InferenceResponse]) -> tuple[Any, Writer]:
+def answered(
+    monkeypatch: pytest.MonkeyPatch, responses: list[InferenceResponse], kept: Any = None
+) -> tuple[Any, Writer]:
     monkeypatch.setattr(answers, "typed", lambda head, status, body, extra: orjson.loads(body))
-    kept: Any = KeptAnswer()
+    kept = kept or KeptAnswer()
     writer = Writer("id", 0, "m")
 
     async def run() -> None:
@@ -106,10 +109,22 @@ def test_long_answers_are_written_beside_the_loop(
     assert (writer.thread is not threading.main_thread()) == is_beside
 
 
-def test_long_answer_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent, _ = answered(monkeypatch, [response(0, True, b"{" * INLINE_JSON_BYTES)])
+@pytest.mark.parametrize("size_bytes", [1, INLINE_JSON_BYTES])
+def test_an_answer_that_cannot_be_read_is_an_error_and_counts_as_a_failure(
+    monkeypatch: pytest.MonkeyPatch, size_bytes: int
+) -> None:
+    kept = KeptAnswer()
+    sent, _ = answered(monkeypatch, [response(0, True, b"{" * size_bytes)], kept)
     assert isinstance(sent, InternalError)
     assert "'logprobs' is not a JSON object" in sent.message
+    assert kept.failures == [sent.message]
+
+
+def test_an_error_of_the_model_is_counted_by_whoever_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = KeptAnswer()
+    failure = InternalError("boom")
+    sent, _ = answered(monkeypatch, [InferenceResponse.of_error(failure)], kept)
+    assert (sent, kept.failures) == (failure, [])
 
 
 def test_an_answer_that_cannot_be_written_fails_its_exchange(monkeypatch: pytest.MonkeyPatch) -> None:

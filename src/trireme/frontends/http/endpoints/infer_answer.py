@@ -66,6 +66,8 @@ class InferAnswer:
             else:
                 self._answer_long(request, response)
         except ServingError as error:
+            if request is not None and response.error is None:
+                request.note_unanswered(error.message)
             self._fail(error)
 
     def _answer_long(self, request: InferenceRequest, response: InferenceResponse) -> None:

@@ -78,9 +78,10 @@ class GenerationAnswer(ABC):
     def _respond(self, reader: ResponseReader, response: InferenceResponse) -> None:
         if self.exchange.is_answered or reader.is_over:
             return
+        if response.error is not None:
+            self._end(response.error)
+            return
         try:
-            if response.error is not None:
-                raise response.error
             pieces = self._read(reader, response)
         except ServingError as error:
             self._fail(error)
@@ -101,6 +102,12 @@ class GenerationAnswer(ABC):
         return pieces + reader.close() if response.is_final else pieces
 
     def _fail(self, error: ServingError) -> None:
+        """What the model has answered cannot be read."""
+        if self.exchange.request is not None:
+            self.exchange.request.note_unanswered(error.message)
+        self._end(error)
+
+    def _end(self, error: ServingError) -> None:
         self.send_failure(named_in(error))
         group, self.group = self.group, None
         if group is not None:
