@@ -97,6 +97,8 @@ class Inference:
             self._prepare_responses(model, request)
             model.scheduler.enqueue(request)
         except ServingError as error:
+            if isinstance(request.respond, ResponseStages):
+                request.respond.drop()
             if request.trace is not None:
                 self._tracing.refuse(request, error)
             if self.on_refused is not None and request.parent is None:

@@ -84,6 +84,10 @@ class ResponseStages:
         if trace is not None and response.is_final and trace.parent is None:
             self._model.stats.counting_failures.guard(self._tracing.finish, trace)
 
+    def drop(self) -> None:
+        """The request was refused: it leads here, and nothing may lead back."""
+        self._request = None
+
     def _guarded(self, response: InferenceResponse) -> InferenceResponse | None:
         """The response, or the one error in place of all that come after memory was cut off."""
         for region in self._regions:

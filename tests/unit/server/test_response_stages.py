@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -128,6 +129,17 @@ def test_a_wish_that_cannot_be_fulfilled_is_the_answer_and_not_the_end(
     assert "should be at least 12 bytes to hold the results" in first.error.message
     assert [first.is_final, last.is_final] == [False, True]
     assert (way.stats.fail_counts[OTHER], way.request.is_unanswered) == (1, True)
+
+
+@pytest.mark.parametrize("end", ["refused", "answered"])
+def test_the_stages_of_a_request_that_is_over_do_not_lead_back_to_it(threads: ThreadPoolExecutor, end: str) -> None:
+    way = Way(threads)
+    assert way.request in gc.get_referents(way.pass_on)
+    if end == "refused":
+        way.pass_on.drop()
+    else:
+        way.pass_on(scores(1, 2, 3))
+    assert way.request not in gc.get_referents(way.pass_on)
 
 
 class UnknownRegion:
