@@ -136,6 +136,8 @@ def encode_scalar(value: bool | int | float | str) -> bytes:
         return encode_string(value)
     if isinstance(value, float):
         return encode_number(value)
+    if not -(2**63) <= value < 2**64:
+        return b"%d" % value
     return orjson.dumps(value)
 
 

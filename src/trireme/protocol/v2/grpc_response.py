@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from trireme.core.datatype import Parameter
 from trireme.core.elements import Buffer
+from trireme.core.errors import InternalError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import NO_SEQUENCE, InferenceResponse
 from trireme.proto import service_pb2
+
+ParameterT = TypeVar("ParameterT", bound=Parameter)
 
 _MAX_CACHED: Final = 4096
 _SMALL_BYTES: Final = 16384
@@ -29,23 +32,32 @@ def varint(value: int) -> bytes:
 
 
 def encode_parameters(parameters: Mapping[str, Parameter]) -> bytes:
-    """Field 4 of a response."""
+    """Field 4 of a response; raises InternalError where a model has given a number that no parameter can be."""
     message = service_pb2.ModelInferResponse()
-    for key, value in parameters.items():
-        entry = message.parameters[key]
-        if isinstance(value, bool):
-            entry.bool_param = value
-        elif isinstance(value, int):
-            if -(2**63) <= value < 2**63:
-                entry.int64_param = value
+    try:
+        for key, value in parameters.items():
+            entry = message.parameters[key]
+            if isinstance(value, bool):
+                entry.bool_param = value
+            elif isinstance(value, int):
+                if -(2**63) <= value < 2**63:
+                    entry.int64_param = value
+                elif 0 < value < 2**64:
+                    entry.uint64_param = value
+                else:
+                    raise InternalError(f"the model's parameter '{key}' is a number of more than 64 bits")
+            elif isinstance(value, float):
+                entry.double_param = value
             else:
-                entry.uint64_param = value & (2**64 - 1)
-        elif isinstance(value, float):
-            entry.double_param = value
-        else:
-            entry.string_param = value
+                entry.string_param = value
+    except UnicodeEncodeError:
+        return encode_parameters({_well_formed(key): _well_formed(value) for key, value in parameters.items()})
     encoded: bytes = message.SerializeToString()
     return encoded
+
+
+def _well_formed(value: ParameterT) -> ParameterT | str:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 _NO_SEQUENCE: Final = encode_parameters(NO_SEQUENCE)

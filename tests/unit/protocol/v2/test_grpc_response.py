@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trireme.core.errors import InternalError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -61,6 +63,17 @@ def test_streamed_responses_say_whether_they_are_final(model, request_id, output
     message = service_pb2.ModelStreamInferResponse(infer_response=expected(model, "1", request_id, response))
     message.infer_response.parameters["triton_final_response"].bool_param = is_final
     assert service_pb2.ModelStreamInferResponse.FromString(wire) == message
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 2**70])
+def test_a_number_that_no_parameter_can_be_is_an_error_and_not_another_number(number: int) -> None:
+    with pytest.raises(InternalError, match="'p' is a number of more than 64 bits"):
+        encode_parameters({"p": number})
+
+
+def test_parameters_that_are_no_utf_8_are_given_as_near_as_can_be() -> None:
+    message = service_pb2.ModelInferResponse.FromString(encode_parameters({"k\udcff": "v\ud800é"}))
+    assert {key: value.string_param for key, value in message.parameters.items()} == {"k?": "v?é"}
 
 
 def parse(wire: bytes):
