@@ -38,11 +38,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     _write_later_model(repository, weights)
     _write_faster_transformer(repository, "fastertransformer", "False")
     _write_faster_transformer(repository, "ft_streaming", "True")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:  # undone at once: the session goes on with other files of tests
         patch.setenv("OMP_NUM_THREADS", "1")
-        with RunningServer(folder) as server:
-            server.wait_until_listening(120)
-            yield server
+        server = RunningServer(folder)
+    with server:
+        server.wait_until_listening(120)
+        yield server
 
 
 def _write_session_model(repository: Path) -> None:
