@@ -20,8 +20,10 @@ from running_server import RunningServer
 
 BATCHING = "printf 'dynamic_batching { }\\nmax_batch_size: 8\\n' >> model_repository/falcon7b/config.pbtxt"
 PERF = "perf_analyzer -m falcon7b --collect-metrics"
-WINDOWS = "--measurement-mode count_windows --measurement-request-count 24 -s 999"
-"""What people do not type: windows that end with the requests and not with the time, and need not agree."""
+ENOUGH = "--request-count 240"
+"""What people do not type: so many requests are measured, however long they take."""
+WINDOWS = "--measurement-interval 400 -s 999"
+"""The same for a range, whose windows end with the time: short ones, which need not agree."""
 PROFILE = (
     "model-analyzer profile -m $PWD/model_repository/ --profile-models falcon7b "
     "--run-config-search-max-instance-count=3 --run-config-search-min-model-batch-size=8"
@@ -61,13 +63,13 @@ def test_a_folder_is_loaded_batched_and_tuned(
     journey = Journey(tmp_path)
     journey.add("falcon7b", weights=str(short_answers(tmp_path / "falcon")))
     with journey.served() as server:
-        alone = throughputs(run(f"{PERF} {WINDOWS} {place(server)}", tmp_path, shell))
+        alone = throughputs(run(f"{PERF} {ENOUGH} {place(server)}", tmp_path, shell))
         assert list(alone) == [1]
     run_words(["sh", "-c", BATCHING], tmp_path, shell)
     with journey.served() as server:
         batched = throughputs(run(f"{PERF} --concurrency-range=2:16:2 {WINDOWS} {place(server)}", tmp_path, shell))
         assert list(batched) == [2, 4, 6, 8, 10, 12, 14, 16]
-        again = f"{PERF} --concurrency-range={CLIENTS} {WINDOWS} {place(server)}"
+        again = f"{PERF} --concurrency-range={CLIENTS} {ENOUGH} {place(server)}"
         check_gain(alone[1], batched[CLIENTS], lambda: throughputs(run(again, tmp_path, shell))[CLIENTS])
         check_batches(server)
         check_answers(server)
