@@ -14,6 +14,7 @@ FOLDERS_WITH_ONE_SERVER = (
     "tests/contract/clients",
     "tests/contract/openai_api",
     "tests/e2e/console",
+    "tests/e2e/console/trying",
     "tests/e2e/llm",
     "tests/e2e/token_models",
 )
@@ -37,6 +38,7 @@ LONGEST = (
     "tests/e2e/journeys/test_analyze_journey.py",
     "tests/e2e/token_models",
     "tests/e2e/console",
+    "tests/e2e/console/trying",
     "tests/e2e/gaudi/test_gaudi_journey.py",
     "tests/e2e/test_deploy.py",
     "tests/e2e/journeys/test_huggingface_folders.py",

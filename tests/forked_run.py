@@ -1,8 +1,9 @@
 """Runs tests in several processes that are forked from the one that has collected them.
 
 `pytest --forks=4`: every test file is imported and every framework read once, instead of once per process. The tests
-of a file run one after the other in one process; a folder in FOLDERS_WITH_ONE_SERVER counts as a file. Nothing runs in
-the process that collects, so that a process that crashes is replaced by one as fresh.
+of a file run one after the other in one process; a folder in FOLDERS_WITH_ONE_SERVER counts as a file, and what its
+tests share for the session ends with the last of them. Nothing runs in the process that collects, so that a process
+that crashes is replaced by one as fresh.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import forked_commands
 import pytest
-from distribution import place_of, scope_of
+from distribution import FOLDERS_WITH_ONE_SERVER, place_of, scope_of
 
 PRELOADED = ("torch._dynamo", "transformers.generation.utils", "transformers.models.llama.modeling_llama")
 """What most tests with these packages import in the end, and what takes as long as the packages themselves."""
@@ -230,14 +231,17 @@ def _become_a_worker(config: pytest.Config, connection: Connection[Any, Any], na
 
 
 def _assigned(session: pytest.Session, connection: Connection[Any, Any]) -> Iterator[tuple[int, Any]]:
-    """The tests to run, each with its successor: behind the last of a group the session, which goes on."""
+    """The tests to run, each with its successor: behind the last of a group the session, which goes on, and behind that
+    of a folder with one server nothing, so that server and browser end before others begin."""
     while True:
         connection.send(("next", None))
         group = connection.recv()
         if not group:
             return
+        is_folder = scope_of(session.items[group[-1]].nodeid) in FOLDERS_WITH_ONE_SERVER
         for number, following in zip(group, [*group[1:], None], strict=True):
-            yield number, session if following is None else session.items[following]
+            last = None if is_folder else session
+            yield number, last if following is None else session.items[following]
 
 
 def draw_text() -> None:

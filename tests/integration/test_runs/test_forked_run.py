@@ -65,6 +65,21 @@ def test_a_file_stays_in_one_process_and_the_collector_runs_nothing(tmp_path: Pa
     assert len(set((tmp_path / "ended").read_text().split())) in (1, 2)  # once in each process that made it
 
 
+def test_what_a_folder_shares_ends_before_its_process_goes_on(tmp_path: Path) -> None:
+    shared, others = tmp_path / "tests/contract/clients", tmp_path / "tests/unit"
+    for folder in (shared, others):
+        folder.mkdir(parents=True)
+    for name in ("one", "two"):
+        code = "import os\ndef test_a(session_thing): assert not os.path.exists('ended')\n"
+        (shared / f"test_{name}.py").write_text(code)
+        # One of these is in the process of the folder, which so lasts no shorter than they wait.
+        code = f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nimport os\nfrom waiting import until\n"
+        code += "def test_b(): until(lambda: os.path.exists('ended'))\n"
+        (others / f"test_{name}_other.py").write_text(code)
+    assert run(tmp_path)[:2] == (0, {"passed": 4})
+    assert len((tmp_path / "ended").read_text().split()) == 1
+
+
 def test_hypothesis_knows_all_characters_before_the_first_test(tmp_path: Path) -> None:
     code = (
         "from hypothesis import given, strategies as st\n"
