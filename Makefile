@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 4
+FILLERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 # The dependencies are installed without bytecode: what is used of them writes its own.
 unexport PYTHONDONTWRITEBYTECODE
@@ -69,9 +70,10 @@ test:
 
 # The tests see the sources; servers that they start see the package as it is installed. Files of tests run in
 # $(WORKERS) processes, more than there are cores because some wait for servers, and the tests of a file one after the
-# other, so that they can share servers; the folders with the long ones come first.
+# other, so that they can share servers; the folders with the long ones come first. Meanwhile $(FILLERS) more run unit
+# tests with what time is left.
 tests: $(if $(ARGS),,test-programs) $(TEST)
-	$(PYTEST) --forks $(WORKERS) $(ARGS) $(if $(ARGS),,|| $(BIN)/python tests/run_again.py $$?)
+	$(PYTEST) --forks $(WORKERS) --fillers $(FILLERS) $(ARGS) $(if $(ARGS),,|| $(BIN)/python tests/run_again.py $$?)
 
 # The rooms with compiled modules once more, as they are installed; in a development environment that is the sources.
 tests-compiled: lint $(TEST)

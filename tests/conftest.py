@@ -37,6 +37,7 @@ settings.load_profile("busy")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forks", type=int, default=1, help="run files of tests in so many processes side by side")
+    parser.addoption("--fillers", type=int, default=0, help="and in so many more, which run unit tests in between")
     parser.addoption("--cpu-times", action="store_true", help="list the files that took most processor time")
     parser.addoption("--fresh-interpreters", action="store_true", help="fork no command, start each from scratch")
     parser.addoption("--frontend-processes", type=int, help="so many for every server that a test starts as a command")
@@ -53,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("forks") > 1:
         from forked_run import ForkedRun
 
-        config.pluginmanager.register(ForkedRun(config.getoption("forks")))
+        config.pluginmanager.register(ForkedRun(config.getoption("forks"), config.getoption("fillers")))
     if config.getoption("--cpu-times"):
         from cpu_times import CpuTimes
 

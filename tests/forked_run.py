@@ -4,6 +4,9 @@
 of a file run one after the other in one process; a folder in FOLDERS_WITH_ONE_SERVER counts as a file, and what its
 tests share for the session ends with the last of them. Nothing runs in the process that collects, so that a process
 that crashes is replaced by one as fresh.
+
+Tests of whole servers wait much and compute little, unit tests the other way round: `--fillers=2` has two more
+processes that begin at the other end, run unit tests alone, and take what time of the processors is left.
 """
 
 from __future__ import annotations
@@ -27,6 +30,10 @@ from distribution import FOLDERS_WITH_ONE_SERVER, place_of, scope_of
 
 PRELOADED = ("torch._dynamo", "transformers.generation.utils", "transformers.models.llama.modeling_llama")
 """What most tests with these packages import in the end, and what takes as long as the packages themselves."""
+FILLING = "tests/unit/"
+"""What fillers run; it stands at the end of what is collected."""
+LESS = 5
+"""How much nicer they are: who waits for a server goes first, and what they test does not stand still either."""
 END_S = 30.0
 """For so long a process that is interrupted may take to end what it has started."""
 PROCESS, PROCESS_COUNT = "TEST_PROCESS", "TEST_PROCESS_COUNT"
@@ -36,8 +43,10 @@ PROCESS, PROCESS_COUNT = "TEST_PROCESS", "TEST_PROCESS_COUNT"
 class ForkedRun:
     """The plugin in the process that collects: hands out groups of tests, and reports what the others report."""
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self, count: int, fillers: int = 0) -> None:
+        self._count = count + fillers
+        self._fillers = range(count, count + fillers)
+        """Their places among the processes."""
         self._children: dict[Connection[Any, Any], TestProcess] = {}
         self._started = 0
         gc.disable()  # what is imported until the fork stays anyway
@@ -85,7 +94,7 @@ class ForkedRun:
                     self._bury(session, child, groups)
                 else:
                     self._take(session, child, kind, content, groups)
-            elif child.sentinel in ready:  # gone, while something that it started holds the connection open
+            elif child.sentinel in ready and not connection.poll():  # gone, while what it started holds it open
                 self._bury(session, child, groups)
 
     def _take(
@@ -93,7 +102,7 @@ class ForkedRun:
     ) -> None:
         hook = session.config.hook
         if kind == "next":
-            child.group = groups.popleft() if groups else []
+            child.group = self._next(session, child.place, groups)
             with suppress(OSError):  # its end will be noticed
                 child.connection.send(child.group)
         elif kind == "begin":
@@ -114,6 +123,12 @@ class ForkedRun:
         elif kind == "done":
             child.is_done = True
 
+    def _next(self, session: pytest.Session, place: int, groups: deque[list[int]]) -> list[int]:
+        """The group for the process in this place, which ends where there is none for it any more."""
+        if place not in self._fillers:
+            return groups.popleft() if groups else []
+        return groups.pop() if groups and session.items[groups[-1][0]].nodeid.startswith(FILLING) else []
+
     def _start(self, session: pytest.Session, place: int) -> None:
         ours, theirs = Pipe()
         name = f"process-{self._started}"
@@ -126,6 +141,8 @@ class ForkedRun:
             ours.close()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.environ |= {PROCESS: str(place), PROCESS_COUNT: str(self._count)}
+            if place in self._fillers:
+                os.nice(LESS)
             folder.mkdir()
             session.config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
             run_and_exit(session, theirs, name)
@@ -140,7 +157,9 @@ class ForkedRun:
             return
         running = session.items[child.running].nodeid if child.running is not None else f"the end of {child.name}"
         self._fail(session, running, f"{child.name} ended with {code} while it ran this")
-        if child.group:
+        if child.group and child.place in self._fillers:
+            groups.append(child.group)
+        elif child.group:
             groups.appendleft(child.group)
         if groups:
             self._start(session, child.place)

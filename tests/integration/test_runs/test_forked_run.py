@@ -30,9 +30,9 @@ def module_thing():
 """
 
 
-def run(folder: Path, *words: str, **files: str) -> tuple[int, dict[str, int], str]:
+def run(folder: Path, *words: str, processes: str = "2", **files: str) -> tuple[int, dict[str, int], str]:
     """The exit code, how many tests went which way, and everything that was printed."""
-    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "conftest.py").write_text(CONFTEST.replace("ForkedRun(2)", f"ForkedRun({processes})"))
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     for name, code in files.items():
         (folder / f"test_{name}.py").write_text(f"import gc, os, signal, sys\nimport pytest\n{code}")
@@ -76,8 +76,34 @@ def test_what_a_folder_shares_ends_before_its_process_goes_on(tmp_path: Path) ->
         code = f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nimport os\nfrom waiting import until\n"
         code += "def test_b(): until(lambda: os.path.exists('ended'))\n"
         (others / f"test_{name}_other.py").write_text(code)
-    assert run(tmp_path)[:2] == (0, {"passed": 4})
+    code, counts, printed = run(tmp_path)
+    assert (code, counts) == (0, {"passed": 4}), printed
     assert len((tmp_path / "ended").read_text().split()) == 1
+
+
+def test_a_filler_runs_unit_tests_from_the_end_and_lets_others_go_first(tmp_path: Path) -> None:
+    unit = tmp_path / "tests/unit"
+    unit.mkdir(parents=True)
+    for name in ("early", "late"):
+        code = "import os\ndef test_a():\n    with open('filled', 'a') as file:\n"
+        (unit / f"test_{name}.py").write_text(f"{code}        file.write(f'{name} {{os.nice(0)}}\\n')\n")
+    waiting = f"sys.path.insert(0, {str(TESTS)!r})\nfrom pathlib import Path\nfrom waiting import until\n"
+    waiting += "def is_filled(): return Path('filled').exists() and Path('filled').read_text().count('\\n') == 2\n"
+    waiting += "def test_b():\n    until(is_filled)\n    Path('own').write_text(str(os.nice(0)))\n"
+    assert run(tmp_path, processes="1, fillers=1", one=waiting)[:2] == (0, {"passed": 3})
+    own = int((tmp_path / "own").read_text())
+    assert (tmp_path / "filled").read_text() == f"late {own + 5}\nearly {own + 5}\n"
+
+
+def test_a_filler_that_crashes_is_replaced_and_one_without_unit_tests_ends(tmp_path: Path) -> None:
+    unit = tmp_path / "tests/unit"
+    unit.mkdir(parents=True)
+    crash = "import os, signal\ndef test_a(): os.kill(os.getpid(), signal.SIGKILL)\ndef test_b(): pass\n"
+    (unit / "test_crash.py").write_text(crash)
+    files = {f"n{number}": "def test_c(): pass" for number in range(3)}
+    code, counts, printed = run(tmp_path, processes="1, fillers=2", **files)
+    assert (code, counts) == (1, {"passed": 4, "error": 1})
+    assert "ended with -9 while it ran this" in printed
 
 
 def test_hypothesis_knows_all_characters_before_the_first_test(tmp_path: Path) -> None:
