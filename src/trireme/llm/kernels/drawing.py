@@ -69,9 +69,9 @@ def _join_kernel(best, best_tokens, tokens, N, tiles, TILES: tl.constexpr):  # t
     row = tl.program_id(0).to(tl.int64)
     tile = tl.arange(0, TILES)
     value = tl.load(best + row * tiles + tile, mask=tile < tiles, other=float("-inf"))
-    where = tl.argmax(value, 0)
+    where = tl.minimum(tl.argmax(value, 0), tiles - 1)  # where nothing is a number, the last may be found
     token = tl.load(best_tokens + row * tiles + where)
-    tl.store(tokens + row, tl.minimum(token, N - 1).to(tl.int64))  # where nothing is a number
+    tl.store(tokens + row, tl.minimum(token, N - 1).to(tl.int64))  # likewise
 
 
 def draw(

@@ -56,14 +56,16 @@ def test_a_mass_is_that_of_what_is_kept(vocab: int) -> None:
     assert found.tolist() == pytest.approx(wanted, rel=1e-12)
 
 
-def test_a_row_without_numbers_gives_a_token_that_exists() -> None:
-    values = torch.full((2, 70), float("nan"), device=DEVICE)
-    values[1] = -torch.inf
+@pytest.mark.parametrize("vocab", [70, 5000])
+@pytest.mark.parametrize("last", [float("nan"), -torch.inf])
+def test_a_row_without_numbers_gives_a_token_that_exists(vocab: int, last: float) -> None:
+    values = torch.full((2, vocab), float("nan"), device=DEVICE)
+    values[1] = last
     keys, ones = (
         torch.zeros((2, 1), dtype=torch.int64, device=DEVICE),
         torch.ones((2, 1), dtype=torch.float64, device=DEVICE),
     )
-    assert all(0 <= token < 70 for token in drawing.draw(values, keys, ones, None).tolist())
+    assert all(0 <= token < vocab for token in drawing.draw(values, keys, ones, None).tolist())
 
 
 @pytest.mark.parametrize("vocab", [1, 8, 23, 3000])
