@@ -346,7 +346,7 @@ class Connection(OrderedAnswers):
         self._end_wait()
 
     def close_after(self, exchange: Exchange) -> None:
-        if self._is_mid_request or self._exchanges[-1] is not exchange:
+        if not self.is_lost and (self._is_mid_request or self._exchanges[-1] is not exchange):
             self._stop_receiving()
         super().close_after(exchange)
 

@@ -230,13 +230,18 @@ class OrderedAnswers(SocketSide):
 
     def close_after(self, exchange: Exchange) -> None:
         self._is_last_read = True
+        if self.is_lost:
+            return
         later: list[Exchange] = []
         while self._exchanges[-1] is not exchange:
             later.append(self._exchanges.pop())
         for unsent in later:
             if unsent.held is not None:
                 self._let_go_of_held(unsent.held)
-        self._owner.leaving.do([unsent.cancel for unsent in later if not unsent.is_answered])
+        unanswered = [unsent for unsent in later if not unsent.is_answered]
+        for unsent in unanswered:
+            unsent.is_answered = True  # now: it may be a while until its turn to be cancelled
+        self._owner.leaving.do([unsent.cancel for unsent in unanswered])
 
     def _read_on(self) -> None:
         """Goes on with what was left unread."""

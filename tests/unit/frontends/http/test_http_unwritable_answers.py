@@ -140,6 +140,43 @@ def test_nothing_is_written_behind_a_stream_that_was_cut_off(
     asyncio.run(story())
 
 
+def test_what_comes_for_requests_behind_it_before_they_are_cancelled_is_no_failure(
+    client: Any, server: Any, post: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where many are cancelled at once, others have their turn in between."""
+    started: list[Any] = []
+    server.models["stream"].behaviour = started.append
+    server.models["ident"].behaviour = lambda request: None
+    client.feed(post("/v2/models/stream/generate_stream", b'{"INPUT0":"x"}') + 2 * post(*WAYS["infer"][:2]))
+    steps: list[Any] = []
+    client.connection._owner.leaving = SimpleNamespace(do=steps.extend)
+
+    async def story() -> None:
+        break_after_one(started[0])
+        caplog.clear()
+        for request in server.requests[1:]:
+            request.respond(InferenceResponse([TENSOR]))
+        assert (caplog.records, client.connection._held_bytes) == ([], 0)
+        for step in steps:
+            step()
+        assert all(request.is_cancelled for request in server.requests)
+
+    asyncio.run(story())
+
+
+def test_a_stream_that_begins_behind_the_end_of_its_connection_is_no_failure(
+    client: Any, server: Any, post: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = post("/v2/models/stream/generate_stream", b'{"INPUT0":"x"}').replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\n")
+    started: list[Any] = []
+    server.models["stream"].behaviour = started.append
+    client.feed(old)
+    client.connection._owner.leaving = SimpleNamespace(do=lambda steps: None)
+    client.connection.connection_lost(None)
+    started[0].respond(InferenceResponse([TENSOR], is_final=False))
+    assert caplog.records == []
+
+
 def test_a_stream_that_ends_with_its_connection_is_the_last_answer(client: Any, server: Any, post: Any) -> None:
     """Of HTTP/1.0, whose clients take no chunks."""
     old = post("/v2/models/stream/generate_stream", b'{"INPUT0":"x"}').replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\n")
