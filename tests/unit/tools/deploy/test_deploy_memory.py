@@ -95,6 +95,12 @@ def test_built_weights_count_unpacked_where_the_engine_unpacks_them(built: Path)
         check_fit(on_cpu.estimate, DeviceMemory("cpu", least - 1), DeployOptions("m"))
 
 
+def test_a_description_that_is_nested_too_deeply_is_for_the_engine_to_tell_of(built: Path) -> None:
+    (built / "trireme_engine.json").write_text("[" * 100_000)
+    plan = make_plan(DeployOptions(str(built), device="cpu"), "cuda:1@80GiB")
+    assert "as they are stored" not in plan.estimate.rows[0][0]
+
+
 def bytes_of(plan: Plan) -> int:
     return {"float32": 4}.get(plan.estimate.dtype, 2)
 

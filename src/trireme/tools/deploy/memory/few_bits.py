@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from trireme.config.autofill import ENGINE_DESCRIPTION
+from trireme.core.reading.json_levels import read_json
+from trireme.machine.regular_files import read_regular
 from trireme.tools.deploy.hub.model_files import ModelFiles
 from trireme.tools.deploy.hub.weights import Weights
 
@@ -33,7 +34,7 @@ def _form_of(model: ModelFiles) -> str:
     """What `trireme build` or another program has made of the matrices; "": they are numbers one by one."""
     if model.folder is not None and any(file.name == ENGINE_DESCRIPTION for file in model.files):
         try:
-            found = json.loads((model.folder / ENGINE_DESCRIPTION).read_text(encoding="utf-8"))
+            found = read_json(read_regular(model.folder / ENGINE_DESCRIPTION))
         except (OSError, ValueError):  # which the engine tells of
             return ""
         form = found.get("quantization") if isinstance(found, dict) else None
