@@ -49,6 +49,7 @@ def test_all_that_is_read_of_a_chat_is_known() -> None:
         ("'top_p' must be above 0", "top_p"),
         ("'tools[0].function.name' is 'a b', which", "tools[0].function.name"),
         ("in ensemble 'all', 'max_tokens' ('request_output_len' of 'tensorrt_llm') is 9", "max_tokens"),
+        ("in ensemble 'all', in ensemble 'writing', 'top_p' must be above 0", "top_p"),
         ("'random_seed' is 3", None),
         ("the option 'top_p' is wrong", None),
     ],
