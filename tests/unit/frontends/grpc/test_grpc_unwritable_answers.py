@@ -88,6 +88,19 @@ def test_a_stream_goes_on_with_an_error_in_its_place(
     assert len(counted.messages) == 1
 
 
+def test_a_response_with_a_number_that_no_parameter_can_be_counts_too(
+    client: Any, tools: Any, path: str, counted: Counted
+) -> None:
+    stream_id = client.call(path, tools.infer_request("held", "a"))
+    [request] = client.server.inference.held
+    response = good()
+    response.parameters = {"big": 2**64}
+    request.respond(response)
+    _, [error] = replies(client, tools, stream_id)
+    assert error.error_message == "the model's parameter 'big' is a number of more than 64 bits"
+    assert counted.messages == [error.error_message]
+
+
 def test_an_error_waits_for_its_turn(client: Any, tools: Any, path: str, counted: Counted) -> None:
     stream_id = client.call(path, *(tools.infer_request("held", name) for name in "ab"))
     first, failing = client.server.inference.held

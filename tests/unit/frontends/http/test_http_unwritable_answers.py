@@ -24,6 +24,7 @@ WAYS = {
 
 LARGE = Tensor("OUTPUT0", "FP32", (1, 200_000), bytes(800_000))
 """Written in a thread."""
+HALVES = Tensor("OUTPUT0", "FP16", (1, 400_000), bytes(800_000))
 
 
 def unwritable(tensor: Tensor = TENSOR, is_final: bool = True) -> InferenceResponse:
@@ -95,15 +96,20 @@ def test_such_a_response_counts_as_a_failure_of_its_request(
     assert message.startswith("the server failed to answer the request: TypeError: ")
 
 
-def test_one_that_has_no_form_in_json_counts_too(client: Any, server: Any, post: Any) -> None:
+@pytest.mark.parametrize("tensor", [Tensor("OUTPUT0", "FP16", (1,), bytes(2)), HALVES], ids=["short", "long"])
+@pytest.mark.parametrize(("way", "headers"), [*((way, ()) for way in WAYS), ("infer", ("Accept: text/event-stream",))])
+def test_one_that_has_no_form_in_json_counts_too(
+    way: str, headers: tuple[str, ...], tensor: Tensor, client: Any, server: Any, post: Any
+) -> None:
     counted = Counted()
+    path, body, model = WAYS[way]
 
     def behave(request: Any) -> None:
         request.answer_stats = counted
-        request.respond(InferenceResponse([Tensor("OUTPUT0", "FP16", (1,), bytes(2))]))
+        request.respond(InferenceResponse([tensor]))
 
-    server.models["ident"].behaviour = behave
-    answer = client.ask(post("/v2/models/ident/infer", INFER))
+    server.models[model].behaviour = behave
+    answer = asyncio.run(told(client, post(path, body, *headers)))
     assert answer.startswith(b"HTTP/1.1 400 ")
     [message] = counted.messages
     assert message.encode() in answer

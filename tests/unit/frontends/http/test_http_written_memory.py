@@ -54,12 +54,12 @@ def _infer(tensor: Tensor) -> bytes:
 
 
 def _generate(tensor: Tensor) -> bytes:
-    body, _ = encode_response(REQUEST, InferenceResponse([tensor]))
+    body, *_ = encode_response(REQUEST, InferenceResponse([tensor]))
     return b"".join((b"head", *frame_pieces((body,)), LAST_CHUNK))
 
 
 def _generate_stream(tensor: Tensor) -> bytes:
-    body, _ = encode_response(REQUEST, InferenceResponse([tensor]))
+    body, *_ = encode_response(REQUEST, InferenceResponse([tensor]))
     return b"".join((b"head", *frame_pieces(event_pieces(body)), LAST_CHUNK))
 
 

@@ -185,6 +185,7 @@ class StreamedRequest:
             try:
                 return encoder.encode_in_stream(request, response)
             except ServingError as failure:
+                request.note_unanswered(failure.message)
                 error = failure
         if self._call.plan.answers_with_status:
             return error

@@ -17,8 +17,9 @@ from trireme.protocol.http1.chunks import LAST_CHUNK, frame_pieces
 from trireme.protocol.http1.sse import event_pieces
 from trireme.server.long_work import OrderedWork, is_long_json, json_memory_bytes
 
-Encoded = tuple[bytes, int]
-"""A response as JSON, empty where it is nothing to be sent, and the status it would give an answer."""
+Encoded = tuple[bytes, int, str]
+"""A response as JSON, empty where it is nothing to be sent, the status it would give an answer, and why it is an error
+though the model has given none; "": it is not."""
 
 
 class EventStream(ABC):
@@ -49,6 +50,7 @@ class EventStream(ABC):
                 self._exchange.hold(held_bytes)
             except ServingError as error:
                 held_bytes = 0
+                request.note_unanswered(error.message)
                 response = InferenceResponse([], error, is_final=response.is_final)
         if held_bytes:
             if self._work is None:
@@ -69,8 +71,10 @@ class EventStream(ABC):
         self._exchange.let_go(held_bytes)
 
     def _send(self, is_final: bool, encoded: Encoded) -> None:
-        body, status = encoded
+        body, status, failure = encoded
         exchange = self._exchange
+        if failure:
+            note_failure(exchange, failure)
         is_chunked = exchange.head.takes_chunks
         pieces = event_pieces(body) if body else []
         if is_final and exchange.received_ns:
@@ -89,3 +93,9 @@ class EventStream(ABC):
             exchange.send(data)
         else:
             exchange.write(data)
+
+
+def note_failure(exchange: Exchange, failure: str) -> None:
+    """Counts that a response had no form in which the client could have got it."""
+    if exchange.request is not None:
+        exchange.request.note_unanswered(failure)

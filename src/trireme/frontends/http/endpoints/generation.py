@@ -12,7 +12,7 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
-from trireme.frontends.http.endpoints.event_stream import Encoded, EventStream
+from trireme.frontends.http.endpoints.event_stream import Encoded, EventStream, note_failure
 from trireme.frontends.http.endpoints.forms import FormReader, input_forms
 from trireme.frontends.http.endpoints.load_metrics import load_metrics_line
 from trireme.frontends.http.endpoints.traced import arrival_of, sending_line
@@ -188,7 +188,7 @@ class GenerateAnswer:
         if not response.is_final:
             return
         if self._count != 1 or self._kept is None:
-            self._answer((encode_error(NOT_ONE_RESPONSE), self._status))
+            self._answer((encode_error(NOT_ONE_RESPONSE), self._status, ""))
         elif is_long_json(self._kept.outputs):
             self._answer_long(request, self._kept)
         else:
@@ -198,14 +198,16 @@ class GenerateAnswer:
         try:
             self._exchange.hold(json_memory_bytes(response.outputs))
         except ServingError as error:
-            self._answer((encode_error(error.message), status_of(error)))
+            self._answer((encode_error(error.message), status_of(error), error.message))
             return
         encode = partial(encode_response, request, response)
         self._background.ordered_work(self._exchange).compute(encode, self._answer)
 
     def _answer(self, encoded: Encoded) -> None:
-        body, status = encoded
+        body, status, failure = encoded
         exchange = self._exchange
+        if failure:
+            note_failure(exchange, failure)
         extra = self._extra + (sending_line(exchange, monotonic_ns()) if exchange.received_ns else b"")
         if not exchange.head.takes_chunks:
             exchange.send(answers.typed(exchange.head, status, body, extra=extra))
@@ -221,7 +223,7 @@ class GenerateStreamAnswer(EventStream):
 
     def encode(self, request: InferenceRequest, response: InferenceResponse) -> Encoded:
         if response.is_empty:
-            return b"", 200
+            return b"", 200, ""
         return encode_response(request, response)
 
 
@@ -231,10 +233,11 @@ AnswerType = type[GenerateAnswer] | type[GenerateStreamAnswer]
 def encode_response(request: InferenceRequest, response: InferenceResponse) -> Encoded:
     """One response as JSON, an error as such, and the status it would give an answer. May run on a thread."""
     error = response.error
+    failure = ""
     if error is None:
         try:
             model = (request.model_name, request.served_version)
-            return encode_generate(model, request.id, response), 200
-        except ServingError as failure:
-            error = failure
-    return encode_error(error.message), status_of(error)
+            return encode_generate(model, request.id, response), 200, ""
+        except ServingError as unwritten:
+            error, failure = unwritten, unwritten.message
+    return encode_error(error.message), status_of(error), failure

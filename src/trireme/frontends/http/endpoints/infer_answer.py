@@ -66,15 +66,20 @@ class InferAnswer:
             else:
                 self._answer_long(request, response)
         except ServingError as error:
-            if request is not None and response.error is None:
-                request.note_unanswered(error.message)
-            self._fail(error)
+            self._lose(error)
 
     def _answer_long(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Raises ServingError where there is no room for the answer."""
         self._exchange.hold(json_memory_bytes(response.outputs))
         encode = partial(encode_answer, InferEncoder(), request, response, self._document)
-        self._background.ordered_work(self._exchange).compute(encode, self._send)
+        self._background.ordered_work(self._exchange, self._lose).compute(encode, self._send)
+
+    def _lose(self, error: ServingError) -> None:
+        """What the model has answered has no form that its client could get, or no room."""
+        request = self._exchange.request
+        if request is not None:
+            request.note_unanswered(error.message)
+        self._fail(error)
 
     def _fail(self, error: ServingError) -> None:
         exchange = self._exchange

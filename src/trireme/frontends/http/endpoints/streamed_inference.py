@@ -34,13 +34,14 @@ class StreamedInferAnswer(EventStream):
 
     def encode(self, request: InferenceRequest, response: InferenceResponse) -> Encoded:
         error = response.error
+        failure = ""
         if error is None:
             try:
                 json, tensors = encode_answer(self._encoder, request, _marked(response), self._document)
-                return with_field(json, b"binary", b64encode(b"".join(tensors))) if tensors else json, 200
-            except ServingError as failure:
-                error = failure
-        return encode_error(error.message), status_of(error)
+                return with_field(json, b"binary", b64encode(b"".join(tensors))) if tensors else json, 200, ""
+            except ServingError as unwritten:
+                error, failure = unwritten, unwritten.message
+        return encode_error(error.message), status_of(error), failure
 
 
 def written_out(document: InferDocument) -> InferDocument:
