@@ -131,9 +131,9 @@ class Scheduler:
     def _turn_slow_ones(self) -> None:
         """Lets one that is left out of steps wait where another finds no room, or one of those go on."""
         newcomer = self._line.first()
-        slow = None if newcomer is None else self._aside.who_goes(self._running, newcomer)
+        slow = None if newcomer is None else self._aside.who_goes(self._running, newcomer, len(self._free_slots))
         if newcomer is not None and slow is not None:
-            if not self._free_slots or self._room_for(newcomer) is None:
+            if len(together(newcomer)) > len(self._free_slots) or self._room_for(newcomer) is None:
                 self._interrupt(slow)
                 self._aside.add(slow)
         elif self._free_slots and (slow := self._aside.who_returns(self._running, is_alone=newcomer is None)):

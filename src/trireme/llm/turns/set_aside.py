@@ -30,11 +30,12 @@ class SetAside:
         """Takes one out; False where it does not wait here."""
         return self._waiting.pop(sequence.sequence_id, None) is not None
 
-    def who_goes(self, running: Iterable[Sequence], newcomer: Sequence) -> Sequence | None:
+    def who_goes(self, running: Iterable[Sequence], newcomer: Sequence, free_slots: int) -> Sequence | None:
         """Of those that run, for one that finds no room: whose turn is the last. None: nobody goes, as for one that is
-        slow itself."""
+        slow itself, or for beams that would find too few slots if all had gone that may."""
         slow = _left_out(running)
-        if newcomer.awaits_mask or newcomer.pending or len(slow) <= self._most:
+        may_go = len(slow) - self._most
+        if newcomer.awaits_mask or newcomer.pending or may_go <= 0 or len(newcomer.peers) > free_slots + may_go:
             return None
         found = max(slow, key=lambda one: (one.priority, one.last_token, one.sequence_id))
         return found if found.priority >= newcomer.priority else None

@@ -182,6 +182,36 @@ def test_nobody_goes_for_one_that_is_less_important_or_slow_itself() -> None:
     assert step(scheduler, *slow) == {1, 2, 3, 4}
 
 
+def beams(first: int, count: int) -> list[Sequence]:
+    """Those of a search, which can only begin together."""
+    found = [sequence(first + number) for number in range(count)]
+    for one in found:
+        one.peers = found
+    return found
+
+
+def test_as_many_go_as_beams_need_slots() -> None:
+    slow, search = [sequence(number) for number in range(1, 5)], beams(11, 2)
+    scheduler = begun(*slow)
+    scheduler.add(search[0])
+    assert step(scheduler, *slow) == {1, 2, 3}
+    assert step(scheduler, *slow) == {1, 2, 11, 12}
+
+
+def test_nobody_goes_for_beams_that_would_not_find_room_for_all_that() -> None:
+    slow, search = [sequence(number) for number in range(1, 5)], beams(11, 3)
+    scheduler = begun(*slow)
+    scheduler.add(search[0])
+    for _ in range(2):
+        assert step(scheduler, *slow) == {1, 2, 3, 4}
+    scheduler.finish(slow[0], FinishReason.LENGTH)
+    assert step(scheduler, *slow) == {2, 3, 4}
+    scheduler.finish(slow[1], FinishReason.LENGTH)
+    assert step(scheduler, *slow) == {3, 4}
+    scheduler.finish(slow[2], FinishReason.LENGTH)
+    assert step(scheduler, *slow) == {4, 11, 12, 13}
+
+
 def test_those_whose_turn_it_is_and_few_slow_ones_stay() -> None:
     slow = [sequence(number) for number in range(1, 5)]
     scheduler = begun(*slow)
