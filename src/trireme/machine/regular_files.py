@@ -12,9 +12,14 @@ def read_regular(path: Path, most_bytes: int | None = None) -> bytes:
     """The whole content. Raises OSError, also where it is neither a file nor a link to one, before it is opened, and
     where it has more bytes than somebody would write who meant this file."""
     check_regular(path)
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno())  # it may be another one since
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)  # it may be another one since
         _check(found.st_mode, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    with open(descriptor, "rb") as file:
         if most_bytes is not None and found.st_size > most_bytes:
             raise OSError(errno.EFBIG, f"it has more than {most_bytes >> 20} MiB", str(path))
         return file.read()

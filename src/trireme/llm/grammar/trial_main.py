@@ -267,8 +267,17 @@ def _reason(library: Any, vocabulary: Any, source: str) -> str:
 
 def _reason_of_objects(library: Any, vocabulary: Any, sources: list[str]) -> str:
     """Why one of them cannot be begun; what else is wrong with them is for the grammar itself to say."""
-    found = (compiled(library, vocabulary, source) for source in sources)
-    return next(filter(None, (fault_at_beginning(vocabulary, one.matcher) for one in found if not one.reason)), "")
+    for source in sources:
+        try:
+            found = compiled(library, vocabulary, source)
+            fault = "" if found.reason else fault_at_beginning(vocabulary, found.matcher)
+        except (MemoryError, OSError):
+            raise
+        except BaseException:  # a panic of the library is no Exception
+            continue
+        if fault:
+            return fault
+    return ""
 
 
 def _is_want_of_memory(error: Exception) -> bool:
