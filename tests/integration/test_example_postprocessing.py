@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tiny_tokenizers import byte_level
 from tokenizers import Tokenizer, decoders, models
 
+from trireme.core.errors import ServingError
 from trireme.testing import LoadedModel, Request, load_model
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "inflight_batcher_llm" / "postprocessing"
@@ -58,3 +60,35 @@ def test_bytes_that_are_no_character_do_not_wait_for_ever(tmp_path: Path, count:
     with loaded(tmp_path, tokenizer) as model:
         pieces = [told(model, first, stream_id="a") for _ in range(count)]
     assert count - 3 <= len("".join(pieces)) <= count
+
+
+def test_what_is_kept_of_a_stream_is_small(tmp_path: Path) -> None:
+    tokenizer = byte_level()
+    (token, *_) = tokenizer.encode("e", add_special_tokens=False).ids
+    with loaded(tmp_path, tokenizer) as model:
+        tracemalloc.start()
+        try:
+            for number in range(3):
+                assert told(model, *[token] * 100_000, stream_id=f"long {number}") == "e" * 100_000
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert kept_bytes < 100_000
+
+
+def test_an_id_of_a_stream_has_a_limit(tmp_path: Path) -> None:
+    tokenizer = byte_level()
+    (token, *_) = tokenizer.encode("e", add_special_tokens=False).ids
+    with loaded(tmp_path, tokenizer) as model:
+        assert told(model, token, stream_id="a" * 256) == "e"
+        with pytest.raises(ServingError, match="'stream_id' has 257 characters, more than the 256 that it may have"):
+            told(model, token, stream_id="a" * 257)
+
+
+def test_a_stream_goes_on_behind_tokens_that_were_refused(tmp_path: Path) -> None:
+    tokenizer = byte_level()
+    (token, *_) = tokenizer.encode("e", add_special_tokens=False).ids
+    with loaded(tmp_path, tokenizer) as model:
+        with pytest.raises(ServingError, match="below 0"):
+            told(model, -7, stream_id="a")
+        assert told(model, token, stream_id="a") == "e"

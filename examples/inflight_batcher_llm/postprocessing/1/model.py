@@ -14,10 +14,12 @@ INCOMPLETE = "\ufffd"
 STREAM_ID = "stream_id"
 """The parameter of a request by which its responses, whose tokens come one after another, are known as one stream."""
 MOST_STREAMS = 1024
+MOST_IN_AN_ID = 256
+"""Characters: ids are kept, and clients choose them."""
 MOST_BYTES_BEGUN = 3
 """Of a character that is not whole; each may be decoded by itself."""
 MOST_WAITING = 32
-"""Tokens: more are no beginning of a character."""
+"""Tokens: more are no beginning of a character, and no more of those that are told are kept."""
 HANDED_ON = {"CUM_LOG_PROBS": "OUT_CUM_LOG_PROBS", "OUTPUT_LOG_PROBS": "OUT_OUTPUT_LOG_PROBS"}
 
 
@@ -44,7 +46,9 @@ class TritonPythonModel:
             return self.texts(request)
         except OverflowError:
             text = "TOKENS_BATCH has a number below 0, which is the id of no token"
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, pb_utils.TritonError.INVALID_ARG))
+        except pb_utils.TritonModelException as error:
+            text = str(error)
+        return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, pb_utils.TritonError.INVALID_ARG))
 
     def texts(self, request):
         given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
@@ -63,6 +67,9 @@ class TritonPythonModel:
 
     def streamed(self, stream, beams):
         """What the tokens add to the texts of their stream."""
+        if len(str(stream)) > MOST_IN_AN_ID:
+            text = f"'{STREAM_ID}' has {len(stream)} characters, more than the {MOST_IN_AN_ID} that it may have"
+            raise pb_utils.TritonModelException(text)
         texts = self.streams.pop(stream, None)
         if texts is None or len(texts) != len(beams):
             texts = [StreamedText(self.decode) for _ in beams]
@@ -87,8 +94,8 @@ class StreamedText:
 
     def more(self, tokens):
         """The text that the tokens add, but for a character that is not whole yet."""
+        text = self.decode(self.told + self.waiting + tokens)
         self.waiting += tokens
-        text = self.decode(self.told + self.waiting)
         end = len(text)
         while text[:end].endswith(INCOMPLETE) and len(text) - end < MOST_BYTES_BEGUN:
             end -= 1
@@ -96,6 +103,6 @@ class StreamedText:
             new, self.sent = text[self.sent : end], max(self.sent, end)
             return new
         new = text[self.sent :]
-        self.told, self.waiting = self.waiting, []
+        self.told, self.waiting = self.waiting[-MOST_WAITING:], []
         self.sent = len(self.decode(self.told))
         return new
