@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final
+from urllib.parse import unquote
 
 from trireme.llm.grammar.sources import JSON_RULE, json_source
 
@@ -45,8 +47,46 @@ def _schemas(source: str) -> Iterator[Any]:
                 pass
 
 
+class _Document:
+    """A whole schema, in which references lead from one place to another."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+
+    def referred(self, reference: object) -> Any:
+        """What a reference within the document leads to; None: nothing."""
+        if not isinstance(reference, str):
+            return None
+        resource, _, fragment = reference.partition("#")
+        if fragment and fragment[0] != "/":
+            return self._named.get(("$anchor", fragment))
+        found = self._named.get(("$id", resource)) if resource else self._root
+        for name in unquote(fragment).split("/")[1:]:
+            if isinstance(found, list) and name.isdecimal() and len(name) < _MAX_DIGITS:
+                found = found[int(name)] if int(name) < len(found) else None
+            else:
+                found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        return found
+
+    @cached_property
+    def _named(self) -> dict[tuple[str, str], Any]:
+        """What has a name of its own, as it stands there; looked for only where a reference has one."""
+        named: dict[tuple[str, str], Any] = {}
+        waiting = [self._root]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict):
+                for key in ("$anchor", "$id"):
+                    if isinstance(value.get(key), str):
+                        named.setdefault((key, value[key]), value)
+            if isinstance(value, dict | list):
+                waiting += value.values() if isinstance(value, dict) else value
+        return named
+
+
 def _within(root: Any) -> Iterator[dict[str, Any]]:
     """A schema, and all that it uses."""
+    document = _Document(root)
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -56,30 +96,17 @@ def _within(root: Any) -> Iterator[dict[str, Any]]:
         elif isinstance(schema, dict) and id(schema) not in seen:
             seen.add(id(schema))
             yield schema
-            waiting += _parts(schema, root)
+            waiting += _parts(schema, document)
 
 
-def _parts(schema: dict[str, Any], root: Any) -> Iterator[Any]:
+def _parts(schema: dict[str, Any], document: _Document) -> Iterator[Any]:
     for key, value in schema.items():
         if key in ("properties", "patternProperties"):
             yield from _mapping(schema, key).values()
         elif key == "$ref":
-            yield _referred(value, root)
+            yield document.referred(value)
         elif key not in _NO_SCHEMAS:
             yield value
-
-
-def _referred(reference: object, root: Any) -> Any:
-    """What a reference within the document leads to; None: nothing."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    found = root
-    for name in reference[1:].split("/")[1:]:
-        if isinstance(found, list) and name.isdecimal() and len(name) < _MAX_DIGITS:
-            found = found[int(name)] if int(name) < len(found) else None
-        else:
-            found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found
 
 
 def _shell(schema: dict[str, Any]) -> dict[str, Any] | None:

@@ -32,6 +32,18 @@ SHAPES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "properties": {"a": {"$ref": "#/$defs/x/anyOf/1"}},
         "$defs": {"x": {"anyOf": [True, found]}},
     },
+    "by a reference with escapes": lambda found: {
+        "properties": {"a": {"$ref": "#/%24defs/x%20y"}},
+        "$defs": {"x y": found},
+    },
+    "by its anchor": lambda found: {
+        "properties": {"a": {"$ref": "#x"}},
+        "$defs": {"b": {"$anchor": "x", **found}},
+    },
+    "by its id": lambda found: {
+        "properties": {"a": {"$ref": "x.json"}},
+        "$defs": {"b": {"$id": "x.json", **found}},
+    },
     "in itself": lambda found: {
         "properties": {"a": {**found, "properties": {**found["properties"], "again": {"$ref": "#/properties/a"}}}}
     },
@@ -98,6 +110,8 @@ def test_what_is_looked_at_is_the_objects_without_what_is_in_them() -> None:
         {"properties": {"a": 7}, "required": [[], {}, 3]},
         {"$ref": "#/nowhere/7"},
         {"$ref": 3},
+        {"$ref": "x.json#/a/b", "$id": ["x.json"], "$anchor": {}},
+        {"$ref": "#", "properties": {"$id": {"$ref": "%"}}},
         {"$ref": "#/anyOf/7", "anyOf": [1]},
         {"$ref": f"#/anyOf/{'9' * 5000}", "anyOf": [1]},
         {"properties": properties(900), "required": ["absent", "p1", "p1"]},
