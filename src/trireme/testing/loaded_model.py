@@ -302,7 +302,7 @@ class LoadedModel:
             if self._modules.get(name) is module:
                 continue
             path = getattr(module, "__file__", None)
-            if name == self._version_dir.name or (path and str(Path(path).resolve()).startswith(self._home)):
+            if name == self._version_dir.name or (path and Path(path).resolve().is_relative_to(self._home)):
                 del sys.modules[name]
                 if name in self._modules:
                     sys.modules[name] = self._modules[name]

@@ -130,6 +130,19 @@ def test_modules_are_restored_where_the_model_changes_its_working_directory(
     assert "roaming_sibling" not in sys.modules
 
 
+def test_modules_of_a_folder_with_a_longer_name_are_left_alone(
+    write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = tmp_path / "add_sub"
+    beside.mkdir()
+    (beside / "code_that_models_share.py").write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(str(beside))
+    folder = write_model("import code_that_models_share\nclass TritonPythonModel: pass", name="add")
+    with load_model(folder, config={}):
+        shared = sys.modules["code_that_models_share"]
+    assert sys.modules.pop("code_that_models_share", None) is shared
+
+
 def test_decoupled_model_is_streamed_also_from_a_thread(write_model: WriteModel) -> None:
     source = """
         import threading
