@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import types
 
 
 def main() -> None:
@@ -19,7 +18,7 @@ def main() -> None:
     os.set_inheritable(fd, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches all of a terminal, and the server decides
     faulthandler.enable()
-    _add_package()
+    add_package()
     _name_process("trireme-rank")
     from trireme.llm.executors.ranks.follower import follow
 
@@ -27,14 +26,20 @@ def main() -> None:
         follow(link)
 
 
-def _add_package() -> None:
-    """Makes `trireme` importable from beside this file, and nothing else that is there."""
+def add_package() -> None:
+    """Imports `trireme` from beside this file, and nothing else that is there. `worker_main.py` does the same for
+    itself: before there is a package neither can import what they would share."""
+    import importlib.util
+
     folder = os.path.dirname(os.path.abspath(__file__))
     if sys.path[0] == folder:  # whose names would shadow others
         sys.path[0] = ""
-    package = types.ModuleType("trireme")
-    package.__path__ = [os.path.dirname(os.path.dirname(os.path.dirname(folder)))]
-    sys.modules["trireme"] = package
+    package_dir = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
+    spec = importlib.util.spec_from_file_location("trireme", os.path.join(package_dir, "__init__.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    package = sys.modules["trireme"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
 
 
 def _name_process(name: str) -> None:
