@@ -17,6 +17,7 @@ def main() -> None:
     fd = int(sys.argv[1])
     os.set_inheritable(fd, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches all of a terminal, and the server decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which was blocked until here
     faulthandler.enable()
     add_package()
     _name_process("trireme-rank")
