@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from trireme.core.threads.pools import create_threads
 from trireme.protocol.inflating import Compressed
 from trireme.server.long_work import OrderedWork
 
@@ -87,8 +88,8 @@ class Inflation:
     def __init__(self, owner: str, short_room_bytes: int = SHORT_ROOM_BYTES, long_room_bytes: int = LONG_ROOM_BYTES):
         self._short_room = InflationRoom(short_room_bytes)
         self._long_room = InflationRoom(long_room_bytes)
-        self._short_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"trireme-{owner}-inflating")
-        self._long_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"trireme-{owner}-inflating-long")
+        self._short_threads = create_threads(f"{owner}-inflating", most=_THREADS)
+        self._long_threads = create_threads(f"{owner}-inflating-long", most=_THREADS)
 
     @property
     def threads(self) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:

@@ -11,10 +11,10 @@ from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import InvalidArgumentError, QueueFullError, ServingError, stopping_error
 from trireme.core.request import SEQUENCE_START, InferenceRequest
 from trireme.core.tensor import Tensor
+from trireme.core.threads.pools import create_threads
 from trireme.memory.system import SystemRegion
 from trireme.registry.model import Model
 from trireme.registry.registry import ModelRegistry
-from trireme.server.long_work import create_threads
 from trireme.server.response_stages import ResponseStages
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace.settings import TraceSettingsStore

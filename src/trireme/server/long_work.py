@@ -1,4 +1,4 @@
-"""Work that takes too long for the event loop: from which size on, on which threads, and in which order.
+"""Work that takes too long for the event loop: from which size on, and in which order.
 
 What is below the size is done at once, on the event loop's thread; the detour costs more than it would.
 """
@@ -6,7 +6,6 @@ What is below the size is done at once, on the event loop's thread; the detour c
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -43,19 +42,10 @@ MAX_READING_BYTES: Final = 128 << 20
 """What texts take together as values while they are read; one that takes more is read alone."""
 _TURN_S: Final = 0.02
 """How long short steps may keep the event loop before others have their turn."""
-_PYTHON_THREADS: Final = 2  # work in Python gains nothing from more; each piece of it may take much memory
-_NATIVE_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
 
 T = TypeVar("T")
 Step = tuple[Callable[[], Any] | None, Callable[..., None], ThreadPoolExecutor | None]
 """The work, where there is any, what is called next, with the work's result, and whose threads do the work."""
-
-
-def create_threads(owner: str, *, is_native: bool = False) -> ThreadPoolExecutor:
-    """The threads of one part of the server, for work in Python or for such as lets Python run on meanwhile; none is
-    started before there is work."""
-    count = _NATIVE_THREADS if is_native else _PYTHON_THREADS
-    return ThreadPoolExecutor(count, thread_name_prefix=f"trireme-{owner}")
 
 
 def is_long_json(outputs: list[Tensor]) -> bool:

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 from waiting import until
 
+from trireme.core.threads.pools import create_threads
 from trireme.frontends.inflating import SHORT_BYTES, Inflation, InflationShare
 from trireme.protocol.http1.compression import CompressedBody
-from trireme.server.long_work import OrderedWork, create_threads
+from trireme.server.long_work import OrderedWork
 
 LONG = SHORT_BYTES + 1
 ROOM_BYTES = 2 * LONG

@@ -13,7 +13,8 @@ from functools import partial
 import pytest
 from waiting import until
 
-from trireme.server.long_work import OrderedWork, ReadingMemory, create_threads
+from trireme.core.threads.pools import create_threads
+from trireme.server.long_work import OrderedWork, ReadingMemory
 
 
 class Returns:

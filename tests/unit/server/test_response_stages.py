@@ -20,12 +20,13 @@ from trireme.core.errors import ErrorKind, InternalError, UnavailableError
 from trireme.core.request import InferenceRequest, OutputWishes, RegionPlace
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.core.threads.pools import create_threads
 from trireme.observe.failure_reasons import OTHER
 from trireme.observe.stats import ModelStats
 from trireme.proto import model_config_pb2
 from trireme.registry.model import Model
 from trireme.registry.repository.repositories import ModelId
-from trireme.server.long_work import INLINE_CLASSES_BYTES, create_threads
+from trireme.server.long_work import INLINE_CLASSES_BYTES
 from trireme.server.response_stages import ResponseStages
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace.settings import TraceSettingsStore

@@ -17,12 +17,12 @@ from trireme.core.errors import CancelledError, InternalError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.core.threads.pools import create_threads
 from trireme.observe.files import trace_file
 from trireme.observe.stats import ModelStats
 from trireme.proto import model_config_pb2
 from trireme.registry.model import Model
 from trireme.registry.repository.repositories import ModelId
-from trireme.server.long_work import create_threads
 from trireme.server.response_stages import ResponseStages
 from trireme.server.trace.settings import TraceSettingsStore
 from trireme.server.trace.tracing import Tracing

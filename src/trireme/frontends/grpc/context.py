@@ -8,12 +8,13 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from trireme.core.threads.pools import create_threads
 from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.inflating import Inflation
 from trireme.protocol.v2.grpc_request import InferRequestDecoder
 from trireme.protocol.v2.grpc_response import InferResponseEncoder
-from trireme.server.long_work import ShortSteps, create_threads
+from trireme.server.long_work import ShortSteps
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer

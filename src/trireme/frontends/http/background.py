@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 from trireme.access.actor import acting
 from trireme.core.errors import ServingError
+from trireme.core.threads.pools import create_threads
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.inflating import Inflation, InflationShare
 from trireme.frontends.refusals import is_refusal
 from trireme.protocol.inflating import Compressed
 from trireme.protocol.json_codec.text import reading_bytes
-from trireme.server.long_work import OrderedWork, ReadingMemory, create_threads
+from trireme.server.long_work import OrderedWork, ReadingMemory
 
 T = TypeVar("T")
 SendError = Callable[[ServingError], None]

@@ -8,7 +8,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from trireme.core.datatype import BF16
 from trireme.core.tensor import Tensor
+from trireme.core.threads.pools import create_threads
 from trireme.core.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class TraceFile:
         self._next_index = 0
         self._is_begun = False
         self._dropped = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trireme-traces")  # started where there is much
+        self._thread = create_threads("traces", most=1)  # started where there is much
         self._waiting: deque[tuple[Future[None], int]] = deque()  # in their order, with their sizes
         self._waiting_bytes = 0
         self._late = 0  # traces that could not wait

@@ -55,6 +55,7 @@ class ResponseCacheFront:
         return RedisCacheScheduler(scheduler, self.cache, stats, fingerprint, is_ordered=is_ordered)
 
     async def close(self) -> None:
-        """Lets go of what the cache holds outside this process."""
+        """Lets go of the cache's threads, and of what it holds outside this process."""
+        self.cache.digests.close()
         if isinstance(self.cache, RedisResponseCache):
             await self.cache.close()

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Final
 
 from trireme.core.request import InferenceRequest
+from trireme.core.threads.pools import create_threads
 
 INLINE_DIGEST_BYTES: Final = 256 << 10
 """Requests with more input are digested beside the event loop: a megabyte takes about a millisecond."""
@@ -21,9 +22,20 @@ def is_long_to_digest(request: InferenceRequest) -> bool:
     return size > INLINE_DIGEST_BYTES
 
 
-async def digest_beside_loop(request: InferenceRequest) -> bytes:
-    """The same as `request_digest`, on another thread; the request must not change meanwhile."""
-    return await asyncio.to_thread(request_digest, request)
+class LongDigests:
+    """The digests of long requests, on threads of their own: a file system that hangs keeps those for files, and no
+    cached model is to wait for it."""
+
+    def __init__(self) -> None:
+        self._threads = create_threads("digests", is_native=True)
+
+    async def compute(self, request: InferenceRequest) -> bytes:
+        """The same as `request_digest`, on another thread; the request must not change meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, request_digest, request)
+
+    def close(self) -> None:
+        """Lets the threads end with what they have begun."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def request_digest(request: InferenceRequest) -> bytes:

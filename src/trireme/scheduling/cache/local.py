@@ -11,6 +11,7 @@ from trireme.core.datatype import Parameter
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.observe.cache_stats import CacheStats
+from trireme.scheduling.cache.key import LongDigests
 
 ENTRY_OVERHEAD_BYTES: Final = 512
 OUTPUT_OVERHEAD_BYTES: Final = 256
@@ -72,6 +73,7 @@ class LocalResponseCache:
 
     def __init__(self, size_bytes: int) -> None:
         self.stats = CacheStats(size_bytes)
+        self.digests = LongDigests()
         self._entries: OrderedDict[CacheKey, CachedResponse] = OrderedDict()
 
     def lookup(self, key: CacheKey) -> CachedResponse | None:

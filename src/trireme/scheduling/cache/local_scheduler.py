@@ -11,7 +11,7 @@ from trireme.core.ports import Scheduler
 from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import ModelStats
-from trireme.scheduling.cache.key import digest_beside_loop, is_long_to_digest, request_digest
+from trireme.scheduling.cache.key import is_long_to_digest, request_digest
 from trireme.scheduling.cache.local import CacheKey, CacheScope, LocalResponseCache
 from trireme.scheduling.cache.lookups import CacheLookups
 
@@ -56,7 +56,7 @@ class LocalCacheScheduler:
         start_ns = self._clock()
         is_long = is_long_to_digest(request)
         if is_long or self._digests.must_queue:
-            digest = digest_beside_loop if is_long else _digest_in_turn
+            digest = self._cache.digests.compute if is_long else _digest_in_turn
             self._digests.begin(
                 request, lambda: digest(request), lambda _, found: self._look_up(request, found, start_ns)
             )

@@ -14,6 +14,7 @@ from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.scheduling.cache.key import LongDigests
 from trireme.scheduling.cache.local import CachedResponse
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class RedisResponseCache:
     """Looks up and inserts; after a failure answers "not known" at once until it is time to try again."""
 
     def __init__(self, options: RedisOptions, clock: Clock = monotonic_ns) -> None:
+        self.digests = LongDigests()
         self._options = options
         self._clock = clock
         self._client = _connect(options)

@@ -6,7 +6,7 @@ from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import ModelStats
-from trireme.scheduling.cache.key import digest_beside_loop, is_long_to_digest, request_digest
+from trireme.scheduling.cache.key import is_long_to_digest, request_digest
 from trireme.scheduling.cache.local import CachedResponse
 from trireme.scheduling.cache.local_scheduler import CachedScheduler, KeepAnswer, answer_hit, is_worth_keeping
 from trireme.scheduling.cache.lookups import CacheLookups
@@ -83,7 +83,8 @@ class RedisCacheScheduler:
             self._stats.record_cache_miss(lookup_ns + end_ns - start_ns, end_ns)
 
     async def _look_up(self, request: InferenceRequest) -> tuple[str, CachedResponse | None]:
-        digest = await digest_beside_loop(request) if is_long_to_digest(request) else request_digest(request)
+        is_long = is_long_to_digest(request)
+        digest = await self._cache.digests.compute(request) if is_long else request_digest(request)
         key = entry_key(self._stats.name, self._stats.version, self._fingerprint, digest)
         return key, await self._cache.lookup(key)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from trireme.config.nearest import nearest
+from trireme.core.threads.pools import create_threads
 from trireme.huggingface.adapters import AdapterListing, has_adapter
 from trireme.registry.model import Model
 from trireme.registry.registry import ModelRegistry
 from trireme.server.health import Health
-from trireme.server.long_work import create_threads
 from trireme.server.text_models.forms import embedding_form, generation_form
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundErr
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.core.threads.pools import create_threads
 from trireme.proto import model_config_pb2
 from trireme.server.call import Calls
-from trireme.server.long_work import create_threads
 from trireme.server.response_stages import ResponseStages
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace.settings import TraceSettingsStore

@@ -16,12 +16,12 @@ from trireme.core.errors import InvalidArgumentError, NotFoundError, ServingErro
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.core.threads.pools import create_threads
 from trireme.frontends.connection_slots import ConnectionPlace
 from trireme.frontends.http.connection import Connection
 from trireme.frontends.http.frontend import create_listener
 from trireme.frontends.http.options import ConnectionLimits, HttpFrontendOptions
 from trireme.server.call import Calls
-from trireme.server.long_work import create_threads
 from trireme.server.pictures.decoder import PictureDecoder
 from trireme.server.recording.recorder import Recorder
 from trireme.server.response_stages import ResponseStages

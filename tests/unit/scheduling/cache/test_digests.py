@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.scheduling.cache import key as cache_key
+from trireme.scheduling.cache.front import ResponseCacheFront
 from trireme.scheduling.cache.key import INLINE_DIGEST_BYTES, request_digest
 from trireme.scheduling.cache.local import CacheScope, LocalResponseCache
 from trireme.scheduling.cache.local_scheduler import LocalCacheScheduler
@@ -107,6 +109,37 @@ def test_a_request_that_is_cancelled_meanwhile_is_answered_once_and_not_executed
         assert len(desk.bench.client.answers["large"]) == 1
         assert desk.instance.seen == []
         assert desk.scheduler.inflight_count == 0
+
+    asyncio.run(story())
+
+
+def test_a_file_system_that_hangs_holds_up_no_digest(desk: Desk) -> None:
+    async def story() -> None:
+        hanging = threading.Event()
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        files = asyncio.create_task(asyncio.to_thread(hanging.wait, 30))
+        desk.may_go_on.set()
+        try:
+            desk.send("large", LARGE)
+            await desk.until_answered("large")
+            assert not files.done()
+        finally:
+            hanging.set()
+            await files
+
+    asyncio.run(story())
+
+
+def test_a_cache_that_is_closed_lets_its_threads_end(desk: Desk) -> None:
+    async def story() -> None:
+        before = set(threading.enumerate())
+        desk.may_go_on.set()
+        desk.send("large", LARGE)
+        await desk.until_answered("large")
+        [thread] = set(threading.enumerate()) - before
+        await ResponseCacheFront(desk.cache, lambda: 0).close()
+        await asyncio.wait_for(asyncio.to_thread(thread.join), 10)
 
     asyncio.run(story())
 
