@@ -232,10 +232,12 @@ def leave(code: object) -> None:
 def lease_to_all() -> None:
     """Has servers lease workers of every model that can be leased, and leave them where they are: few tests make a
     model so busy that they would, or for so long."""
-    lessor, rental = (importlib.import_module(f"trireme.app.leases.{name}") for name in ("lessor", "rental"))
-    set_constants(lessor, LOOK_S=0.02)
-    set_constants(rental, _LEAST_REQUESTS=1, _LEAST_OF_PROCESS=1, _WORTH_A_MOVE=1)
-    set_constants(rental, _MOST_EXECUTION_NS=1 << 60, _QUIET_LOOKS=1 << 60)
+    lease_issuer, model_leases = (
+        importlib.import_module(f"trireme.app.leases.{name}") for name in ("lease_issuer", "model_leases")
+    )
+    set_constants(lease_issuer, LOOK_S=0.02)
+    set_constants(model_leases, _LEAST_REQUESTS=1, _LEAST_OF_PROCESS=1, _WORTH_A_MOVE=1)
+    set_constants(model_leases, _MOST_EXECUTION_NS=1 << 60, _QUIET_LOOKS=1 << 60)
 
 
 def set_constants(module: types.ModuleType, **values: float) -> None:

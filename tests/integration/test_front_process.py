@@ -65,7 +65,7 @@ class Front:
         calls = cast(Calls, self.calls)
         self.news: list[tuple[Any, ...]] = []
         self.process = FrontProcess(
-            loop, ours, side, calls, lambda process: None, lambda tenancy, reason: None, self.news.append, lambda: None
+            loop, ours, side, calls, lambda process: None, lambda term, reason: None, self.news.append, lambda: None
         )
         self.line = Line(loop, theirs, self.taken.append, lambda: None)
         self.inflight = InflightBytes()

@@ -13,8 +13,8 @@ from typing import Final
 from trireme.app import console
 from trireme.app import options as app_options
 from trireme.app.leases.fitness import may_be_leased
-from trireme.app.leases.lessor import Lessor
-from trireme.app.leases.tenant import Tenant
+from trireme.app.leases.lease_holder import LeaseHolder
+from trireme.app.leases.lease_issuer import LeaseIssuer
 from trireme.app.platforms import is_oci
 from trireme.backends.catalog import ModelSource
 from trireme.config.model_config import ModelConfig
@@ -66,13 +66,13 @@ def open_front_ends(
         starter.close()
         return None
     processes = FrontendProcesses(starter, count, server.calls, slots)
-    lessor = Lessor(processes, server) if _leases_workers(options) else None
-    metrics.others.append(FrontEndMetrics(processes, lessor))
+    lease_issuer = LeaseIssuer(processes, server) if _leases_workers(options) else None
+    metrics.others.append(FrontEndMetrics(processes, lease_issuer))
     if metrics.requests is not None:
         processes.on_news = metrics.requests.add
     processes.start()
-    if lessor is not None:
-        lessor.start()
+    if lease_issuer is not None:
+        lease_issuer.start()
     log.info("%d front-end processes hold the connections of clients", count)
     return processes
 
@@ -103,7 +103,9 @@ def _front_plan(options: ServerOptions, loop_factory: LoopFactory, gc_thresholds
         gc_thresholds=gc_thresholds,
         inflight=app_options.inflight_bytes(options),
         create_server=partial(_server_without_models, options),
-        create_tenant=partial(Tenant, is_watched=console.is_wanted(options)) if _leases_workers(options) else None,
+        create_lease_holder=partial(LeaseHolder, is_watched=console.is_wanted(options))
+        if _leases_workers(options)
+        else None,
         reads_requests=_reads_requests(options),
     )
 
@@ -135,9 +137,9 @@ def _no_backend(source: ModelSource) -> Backend:
 class FrontEndMetrics:
     """Shows the processes on the metrics page."""
 
-    def __init__(self, processes: FrontendProcesses, lessor: Lessor | None) -> None:
+    def __init__(self, processes: FrontendProcesses, lease_issuer: LeaseIssuer | None) -> None:
         self._processes = processes
-        self._lessor = lessor
+        self._lease_issuer = lease_issuer
 
     def write(self, writer: PageWriter) -> None:
         """Adds these metrics to a page."""
@@ -151,8 +153,8 @@ class FrontEndMetrics:
         writer.family("trireme_frontend_connections", "gauge", "Connections that each front-end process holds")
         for number, count in enumerate(counts):
             writer.sample(label_text({"process": str(number)}), count or 0)
-        if self._lessor is not None:
-            leases = self._lessor.lease_counts
+        if self._lease_issuer is not None:
+            leases = self._lease_issuer.lease_counts
             writer.family("trireme_frontend_leases", "gauge", "Workers that each front-end process has")
             for number, process in enumerate(processes.numbered):
                 writer.sample(label_text({"process": str(number)}), 0 if process is None else leases.get(process, 0))

@@ -82,7 +82,7 @@ output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]
 ONE_AT_A_TIME = 'parameters { key: "max_concurrency" value { string_value: "1" } }'
 
 
-class Tenant:
+class LeaseHolder:
     """Who has leased the worker of a model."""
 
     def __init__(self, served: Any, lease: Any) -> None:
@@ -107,7 +107,7 @@ class Tenant:
 
 
 @asynccontextmanager
-async def leased(repository: Any, code: str) -> AsyncIterator[tuple[Any, Tenant]]:
+async def leased(repository: Any, code: str) -> AsyncIterator[tuple[Any, LeaseHolder]]:
     """A model of one instance, and who has its worker; whatever becomes of the test, the worker can be ended."""
     async with repository.serve(MODEL + code) as served:
         supervisor: Supervisor = served.backend.supervisors[0]
@@ -115,7 +115,7 @@ async def leased(repository: Any, code: str) -> AsyncIterator[tuple[Any, Tenant]
         lease = await supervisor.lend(LEASE)
         assert lease is not None
         try:
-            yield served, Tenant(served, lease)
+            yield served, LeaseHolder(served, lease)
         finally:
             if not lease.returned.done():
                 lease.returned.set_result(None)
@@ -126,12 +126,12 @@ def test_a_leased_model_that_gives_no_response_has_its_requests_answered_and_com
     repository: Any, code: str
 ) -> None:
     async def go() -> None:
-        async with leased(repository, code) as (served, tenant):
+        async with leased(repository, code) as (served, holder):
             for _ in range(2):
-                response = await tenant.infer()
+                response = await holder.infer()
                 assert response.error is not None
                 assert "gave no response" in response.error.message
-            await tenant.give_back()
+            await holder.give_back()
             assert "gave no response" in (await served.error(np.zeros((1, 1), np.float32))).message
 
     repository.run(go())
@@ -139,9 +139,9 @@ def test_a_leased_model_that_gives_no_response_has_its_requests_answered_and_com
 
 def test_a_worker_that_is_back_serves_the_server_again(repository: Any) -> None:
     async def go() -> None:
-        async with leased(repository, ECHO) as (served, tenant):
-            assert (await tenant.infer()).error is None
-            await tenant.give_back()
+        async with leased(repository, ECHO) as (served, holder):
+            assert (await holder.infer()).error is None
+            await holder.give_back()
             assert (await served.infer(np.zeros((1, 1), np.float32))).tolist() == [[1.0]]
 
     repository.run(go())
@@ -174,8 +174,8 @@ def test_a_leased_worker_is_as_ready_as_it_last_said_while_it_may_execute(reposi
     gate = tmp_path / "gate"
 
     async def go() -> None:
-        async with leased(repository, GATED.replace("{gate}", str(gate))) as (served, tenant):
-            answer = asyncio.ensure_future(tenant.infer())
+        async with leased(repository, GATED.replace("{gate}", str(gate))) as (served, holder):
+            answer = asyncio.ensure_future(holder.infer())
             await asyncio.sleep(0.1)
             try:
                 async with asyncio.timeout(4):
@@ -184,7 +184,7 @@ def test_a_leased_worker_is_as_ready_as_it_last_said_while_it_may_execute(reposi
             finally:
                 gate.touch()
             assert (await answer).error is None
-            await tenant.give_back()
+            await holder.give_back()
 
     repository.run(go())
 
@@ -194,10 +194,10 @@ def test_what_a_leased_model_measures_is_counted_by_the_server(
 ) -> None:
     async def go() -> None:
         measured: list[Any] = []
-        async with leased(repository, MEASURES) as (served, tenant):
+        async with leased(repository, MEASURES) as (served, holder):
             monkeypatch.setattr(served.runner, "measured", lambda *told: measured.append(told))
-            assert (await tenant.infer()).error is None
-            await tenant.give_back()
+            assert (await holder.infer()).error is None
+            await holder.give_back()
             assert measured == [(None, {"step": (2, 30)})]
 
     repository.run(go())

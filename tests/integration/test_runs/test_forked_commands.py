@@ -21,7 +21,7 @@ from preloaded_frameworks import PutAside
 from running_server import RunningServer, write_model
 from waiting import until
 
-from trireme.app.leases import lessor, rental
+from trireme.app.leases import lease_issuer, model_leases
 from trireme.tools.child_server import ChildServer
 
 TRIREME = str(Path(sys.executable).with_name("trireme"))
@@ -265,8 +265,8 @@ def test_another_module_of_the_same_name_comes_first(tmp_path: Path, monkeypatch
 
 
 LEASE_CONSTANTS = {
-    lessor: ("LOOK_S",),
-    rental: ("_LEAST_REQUESTS", "_LEAST_OF_PROCESS", "_WORTH_A_MOVE", "_MOST_EXECUTION_NS", "_QUIET_LOOKS"),
+    lease_issuer: ("LOOK_S",),
+    model_leases: ("_LEAST_REQUESTS", "_LEAST_OF_PROCESS", "_WORTH_A_MOVE", "_MOST_EXECUTION_NS", "_QUIET_LOOKS"),
 }
 
 

@@ -42,7 +42,7 @@ _FOR_CALLS: Final = frozenset((messages.ANSWER, messages.REFUSE, messages.FAIL, 
 _FOR_CLIENTS: Final = frozenset((messages.WRITE, messages.END_WRITING, messages.CLOSE, messages.ABORT))
 
 
-class Tenant(Protocol):
+class LeaseHolder(Protocol):
     """Takes workers that the server process leases, and runs plain requests on them."""
 
     models: LeasedModels
@@ -72,7 +72,7 @@ class FrontPlan:
     """Makes a server without models, which front ends want to have."""
     reads_requests: bool = False
     """Whether they read plain inference requests themselves, and not only pass bytes on."""
-    create_tenant: Callable[[InferenceServer, Callable[[Message], None]], Tenant] | None = None
+    create_lease_holder: Callable[[InferenceServer, Callable[[Message], None]], LeaseHolder] | None = None
     """Makes who takes workers that the server process leases; None where it leases none."""
 
 
@@ -119,8 +119,10 @@ class FrontLoop:
         self._parts = AnswerParts()
         self._last_call = 0
         server = plan.create_server()
-        self._tenant = None if plan.create_tenant is None else plan.create_tenant(server, self.line.send)
-        self.leased: LeasedModels = {} if self._tenant is None else self._tenant.models
+        self._lease_holder = (
+            None if plan.create_lease_holder is None else plan.create_lease_holder(server, self.line.send)
+        )
+        self.leased: LeasedModels = {} if self._lease_holder is None else self._lease_holder.models
         self._grpc = GrpcLane(self, plan.grpc, server, plan.inflight)
         self._loop.call_later(_SWEEP_S, self._look_around)
 
@@ -175,10 +177,10 @@ class FrontLoop:
             self._refuse_calls()
         elif kind == messages.STOP:
             self._run(self._stop())
-        elif self._tenant is not None and kind == messages.LEASE:
-            self._tenant.take(message, self._descriptors_of(-message[1]))
-        elif self._tenant is not None and kind == messages.RECALL:
-            self._tenant.give_back(message[1])
+        elif self._lease_holder is not None and kind == messages.LEASE:
+            self._lease_holder.take(message, self._descriptors_of(-message[1]))
+        elif self._lease_holder is not None and kind == messages.RECALL:
+            self._lease_holder.give_back(message[1])
 
     def _settle(self, kind: int, message: Message) -> None:
         """A call has ended; a large answer has come ahead in parts."""

@@ -45,9 +45,9 @@ STOPPING: Final = 18
 """(): the server ends, and takes no further calls; connections are about to be closed."""
 
 LEASE: Final = 16
-"""(lease, tenancy, version, configuration, whether outputs are checked strictly, instance): a worker that runs batches
-of this process from now on; its sockets, and memory to count in, have been sent ahead. What one tenancy has is one
-model."""
+"""(lease, term, version, configuration, whether outputs are checked strictly, instance): a worker that runs batches
+of this process from now on; its sockets, and memory to count in, have been sent ahead. What one term of leases has
+is one model."""
 RECALL: Final = 17
 """(lease,): the worker is to go back to the server process when it has done what it was given."""
 
@@ -77,7 +77,7 @@ SETTLED: Final = 30
 """(call,): an answer that came in parts is on its way to the client, and counted as UNSENT from now on."""
 
 UNFIT: Final = 31
-"""(tenancy, reason): the model's workers are better off with the server process."""
+"""(term, reason): the model's workers are better off with the server process."""
 NEWS: Final = 32
 """(model, version, news): slow and failed requests that ran on leased workers, for people who look."""
 SHOWN: Final = 33

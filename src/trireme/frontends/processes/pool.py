@@ -69,7 +69,7 @@ class FrontendProcesses:
         self._starter_silent_count = 0  # how often it was looked since it was asked, and has not replied
         self._watch_timer: asyncio.TimerHandle | None = None
         self.on_unfit: Callable[[int, str], None] | None = None
-        """Told of a tenancy, and why the workers that it has are better off here."""
+        """Told of a term of leases, and why the workers that it has are better off here."""
         self.on_news: Callable[[str, str, Any], None] | None = None
         """Told of slow and failed requests of a model and version that ran on leased workers."""
         self.restart_count = 0
@@ -240,9 +240,9 @@ class FrontendProcesses:
         log.error(what + "it is replaced", number, process.pid)
         self._loop.call_later(wait_s, self._start_process, number)
 
-    def _tell_unfit(self, tenancy: int, reason: str) -> None:
+    def _tell_unfit(self, term: int, reason: str) -> None:
         if self.on_unfit is not None:
-            self.on_unfit(tenancy, reason)
+            self.on_unfit(term, reason)
 
     def _tell_news(self, message: Message) -> None:
         if self.on_news is not None:

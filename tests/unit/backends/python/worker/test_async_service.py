@@ -172,11 +172,11 @@ def test_finalize_runs_on_the_same_loop_and_the_worker_ends(serving: Start, form
     assert not host.thread.is_alive()
 
 
-def test_a_worker_whose_tenant_is_gone_goes_back_and_serves_on(serving: Start, form: Form) -> None:
+def test_a_worker_whose_holder_is_gone_goes_back_and_serves_on(serving: Start, form: Form) -> None:
     host = serving(WAITS_FOR_OTHER)
-    tenant = (*socket.socketpair(), *socket.socketpair())
-    socket.send_fds(host.side, [b"\0"], [tenant[1].fileno(), tenant[3].fileno()])
-    for sock in tenant:
+    holder = (*socket.socketpair(), *socket.socketpair())
+    socket.send_fds(host.side, [b"\0"], [holder[1].fileno(), holder[3].fileno()])
+    for sock in holder:
         sock.close()
     host.send((messages.LEASE, 1))
     host.send((messages.TRIM,))  # the loop looks at both sockets whenever the server's has something

@@ -28,9 +28,9 @@ class Stage:
     def __init__(self) -> None:
         self.server, worker = socket.socketpair()
         self.server_side, worker_side = socket.socketpair()
-        self.tenant, theirs = socket.socketpair()
-        self.tenant_side, their_side = socket.socketpair()
-        for sock in (self.server, self.tenant):
+        self.holder, theirs = socket.socketpair()
+        self.holder_side, their_side = socket.socketpair()
+        for sock in (self.server, self.holder):
             sock.settimeout(10)
         self.calls_answered: list[tuple[object, ...]] = []
         self.link = Link(worker, worker_side, self._receive, lambda: None)
@@ -38,7 +38,7 @@ class Stage:
             socket.send_fds(self.server_side, [b"\0"], [theirs.fileno(), their_side.fileno()])
 
     def lease(self) -> None:
-        """Has the worker take the tenant's batches."""
+        """Has the worker take the holder's batches."""
         self.server.sendall(messages.encode((messages.LEASE, LEASE)))
         self.link.poll()
 
@@ -50,7 +50,7 @@ class Stage:
 
     def close(self) -> None:
         self.link.close()
-        for sock in (self.server, self.server_side, self.tenant, self.tenant_side):
+        for sock in (self.server, self.server_side, self.holder, self.holder_side):
             sock.close()
 
 
@@ -67,20 +67,20 @@ def stage(unleased: Stage) -> Stage:
     return unleased
 
 
-def test_batches_of_the_tenant_and_messages_of_the_server_are_both_taken(stage: Stage) -> None:
-    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+def test_batches_of_the_holder_and_messages_of_the_server_are_both_taken(stage: Stage) -> None:
+    stage.holder.sendall(messages.encode((messages.EXECUTE, 1)))
     assert stage.link.next() == (messages.EXECUTE, 1)
     stage.server.sendall(messages.encode((messages.CHECK_READY, 2)))
     assert stage.link.next() == (messages.CHECK_READY, 2)
     stage.server.sendall(messages.encode((messages.CHECK_READY, 3)))
-    stage.tenant.sendall(messages.encode((messages.EXECUTE, 4)))
+    stage.holder.sendall(messages.encode((messages.EXECUTE, 4)))
     assert {stage.link.next(), stage.link.next()} == {(messages.CHECK_READY, 3), (messages.EXECUTE, 4)}
 
 
 def test_a_batch_is_waited_for_with_one_call_of_the_system(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_link, "_LOOK_S", 3600.0)
     stage.link.poll()  # looks at the server's channel, and so long not again
-    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    stage.holder.sendall(messages.encode((messages.EXECUTE, 1)))
     assert calls_of_the_system(stage.link.next) == ["recv_into"]
 
 
@@ -96,13 +96,13 @@ def test_a_worker_without_work_sleeps_until_either_has_something(stage: Stage) -
 
 
 def test_the_server_is_heard_between_batches_that_do_not_end(stage: Stage) -> None:
-    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    stage.holder.sendall(messages.encode((messages.EXECUTE, 1)))
     assert stage.link.next() == (messages.EXECUTE, 1)
     stage.server.sendall(messages.encode((messages.CHECK_READY, 2)))
     deadline = time.monotonic() + 10
     message: tuple[object, ...] = ()
     while message != (messages.CHECK_READY, 2) and time.monotonic() < deadline:
-        stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+        stage.holder.sendall(messages.encode((messages.EXECUTE, 1)))
         message = stage.link.next()
     assert message == (messages.CHECK_READY, 2)
 
@@ -119,26 +119,26 @@ def test_where_another_thread_has_waited_for_the_server_both_are_listened_to(
         time.sleep(0.001)
     stage.server.sendall(messages.encode((messages.CALL_RESPONSE, 1)))
     stage.link.wait_until(lambda: stage.calls_answered)
-    stage.tenant.sendall(messages.encode((messages.EXECUTE, 2)))
+    stage.holder.sendall(messages.encode((messages.EXECUTE, 2)))
     main.join(10)
-    stage.tenant.sendall(messages.encode((messages.EXECUTE, 3)))
+    stage.holder.sendall(messages.encode((messages.EXECUTE, 3)))
     assert "poll" in calls_of_the_system(stage.link.next)
 
 
-def test_results_go_to_the_tenant_and_all_else_to_the_server(stage: Stage) -> None:
+def test_results_go_to_the_holder_and_all_else_to_the_server(stage: Stage) -> None:
     stage.link.send((messages.RESULTS, FIRST))
     stage.link.send((messages.LOG, "W"))
     with stage.link.gather():
         stage.link.send((messages.RESPONSE, FIRST + 1))
-    assert read(stage.tenant) == (messages.RESULTS, FIRST)
-    assert read(stage.tenant) == (messages.RESPONSE, FIRST + 1)
+    assert read(stage.holder) == (messages.RESULTS, FIRST)
+    assert read(stage.holder) == (messages.RESPONSE, FIRST + 1)
     assert read(stage.server) == (messages.LOG, "W")
 
 
 def test_what_finalizers_post_goes_the_same_ways(stage: Stage) -> None:
     stage.link.post((messages.RESPONSE, FIRST))
     stage.link.post((messages.METRIC, 2))
-    assert read(stage.tenant) == (messages.RESPONSE, FIRST)
+    assert read(stage.holder) == (messages.RESPONSE, FIRST)
     assert read(stage.server) == (messages.METRIC, 2)
 
 
@@ -148,13 +148,13 @@ def test_what_is_posted_while_somebody_sends_follows_it(stage: Stage) -> None:
     with lease.connection._send_lock:
         stage.link.post((messages.RESPONSE, FIRST))  # does not wait
     stage.link.send((messages.RESULTS, FIRST))
-    assert read(stage.tenant) == (messages.RESPONSE, FIRST)
-    assert read(stage.tenant) == (messages.RESULTS, FIRST)
+    assert read(stage.holder) == (messages.RESPONSE, FIRST)
+    assert read(stage.holder) == (messages.RESULTS, FIRST)
 
 
 def test_a_batch_that_is_larger_than_the_buffer_arrives_whole(stage: Stage) -> None:
     frames = messages.encode((messages.EXECUTE, bytes(LARGE))) + messages.encode((messages.EXECUTE, b"x"))
-    sender = threading.Thread(target=stage.tenant.sendall, args=(frames,))
+    sender = threading.Thread(target=stage.holder.sendall, args=(frames,))
     sender.start()
     assert stage.link.next()[1] == bytes(LARGE)
     assert stage.link.next()[1] == b"x"
@@ -166,24 +166,24 @@ def test_large_tensors_lie_in_memory_of_the_two(stage: Stage) -> None:
     assert link.arena is not None
     assert link.attachments is not None
     block = link.arena.place(b"out" * 30_000)
-    segment = read(stage.tenant)
+    segment = read(stage.holder)
     assert segment[0] == messages.SEGMENT
-    _, descriptors, _, _ = socket.recv_fds(stage.tenant_side, 1, 1)
+    _, descriptors, _, _ = socket.recv_fds(stage.holder_side, 1, 1)
     assert len(descriptors) == 1
     lent = Arena(lambda number, fd, size: announce(stage, number, fd, size))
     given = lent.place(b"in" * 40_000)
     link.poll()
     assert bytes(link.attachments.view(given)) == b"in" * 40_000
-    stage.tenant.sendall(messages.encode((messages.RELEASE, [block[:2]])))
+    stage.holder.sendall(messages.encode((messages.RELEASE, [block[:2]])))
     link.poll()
     assert link.arena is not link.server_arena
     lent.close()
     socket.close(descriptors[0])
 
 
-def test_the_worker_is_back_when_the_tenant_is_gone_and_its_batches_are_done(stage: Stage) -> None:
-    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
-    stage.tenant.close()
+def test_the_worker_is_back_when_the_holder_is_gone_and_its_batches_are_done(stage: Stage) -> None:
+    stage.holder.sendall(messages.encode((messages.EXECUTE, 1)))
+    stage.holder.close()
     assert stage.link.next() == (messages.EXECUTE, 1)
     stage.link.send((messages.RESULTS, FIRST))  # nobody gets it
     asking = threading.Thread(target=answer_return, args=(stage,))
@@ -195,8 +195,8 @@ def test_the_worker_is_back_when_the_tenant_is_gone_and_its_batches_are_done(sta
     assert stage.link.arena is stage.link.server_arena
 
 
-def test_a_tenant_that_leaves_while_the_worker_waits_is_noticed(stage: Stage) -> None:
-    timer = threading.Timer(0.05, stage.tenant.close)
+def test_a_holder_that_leaves_while_the_worker_waits_is_noticed(stage: Stage) -> None:
+    timer = threading.Timer(0.05, stage.holder.close)
     timer.start()
     waiting = threading.Thread(target=stage.link.next, daemon=True)
     waiting.start()
@@ -217,7 +217,7 @@ def test_memory_of_the_server_that_comes_right_behind_a_lease_is_no_part_of_it(u
     lent = Arena(announce_to_server)
     block = lent.place(b"in" * 40_000)
     unleased.server.sendall(b"".join(frames))
-    unleased.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    unleased.holder.sendall(messages.encode((messages.EXECUTE, 1)))
     assert unleased.link.next() == (messages.EXECUTE, 1)
     assert unleased.link.server_attachments is not None
     assert bytes(unleased.link.server_attachments.view(block)) == b"in" * 40_000
@@ -234,7 +234,7 @@ def test_batches_come_while_a_thread_that_waited_before_the_lease_waits_for_the_
     unleased.server.sendall(messages.encode((messages.LEASE, LEASE)))
     main = threading.Thread(target=lambda: taken.append(link.next()), daemon=True)
     main.start()
-    unleased.tenant.sendall(messages.encode((messages.EXECUTE, 7)))
+    unleased.holder.sendall(messages.encode((messages.EXECUTE, 7)))
     main.join(10)
     assert taken == [(messages.EXECUTE, 7)]
     unleased.server.sendall(messages.encode((messages.CALL_RESPONSE, 1)))
@@ -246,19 +246,19 @@ def test_a_lease_whose_descriptors_did_not_come_is_over_at_once(unleased: Stage)
     _, descriptors, _, _ = socket.recv_fds(unleased.link._home.side, 1, 2)
     for descriptor in descriptors:
         socket.close(descriptor)
-    socket.send_fds(unleased.server_side, [b"\0"], [unleased.tenant.fileno()])
+    socket.send_fds(unleased.server_side, [b"\0"], [unleased.holder.fileno()])
     unleased.lease()
     assert read(unleased.server) == (messages.RETURNED,)
     unleased.server.sendall(messages.encode((messages.EXECUTE, 1)))
     assert unleased.link.next() == (messages.EXECUTE, 1)
 
 
-def test_late_answers_to_a_tenant_that_is_gone_go_nowhere(stage: Stage) -> None:
+def test_late_answers_to_a_holder_that_is_gone_go_nowhere(stage: Stage) -> None:
     link = stage.link
     assert link.arena is not None
     assert link.server_arena is not None
     early = link.arena.place(bytes(LARGE))
-    stage.tenant.close()
+    stage.holder.close()
     asking = threading.Thread(target=answer_return, args=(stage,))
     asking.start()
     assert link.next() == (messages.EXECUTE, 2)
@@ -275,11 +275,11 @@ def test_late_answers_to_a_tenant_that_is_gone_go_nowhere(stage: Stage) -> None:
     assert read(stage.server) == (messages.RESULTS, 2)
 
 
-def test_a_batch_of_a_tenant_that_is_gone_runs_to_its_end(stage: Stage) -> None:
-    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+def test_a_batch_of_a_holder_that_is_gone_runs_to_its_end(stage: Stage) -> None:
+    stage.holder.sendall(messages.encode((messages.EXECUTE, 1)))
     assert stage.link.next() == (messages.EXECUTE, 1)
-    stage.tenant.close()
-    stage.tenant_side.close()
+    stage.holder.close()
+    stage.holder_side.close()
     assert stage.link.arena is not None
     stage.link.arena.place(bytes(LARGE))  # which is announced to nobody
     stage.link.send((messages.RESULTS, FIRST))
@@ -290,16 +290,16 @@ def test_a_batch_of_a_tenant_that_is_gone_runs_to_its_end(stage: Stage) -> None:
     asking.join()
 
 
-def test_late_answers_of_an_earlier_lease_are_not_the_next_tenants(stage: Stage) -> None:
+def test_late_answers_of_an_earlier_lease_are_not_the_next_holders(stage: Stage) -> None:
     earlier = (LEASE - 1) << messages.LEASE_BITS
     assert stage.link.arena is not None
     block = stage.link.arena.place(bytes(LARGE))
-    assert read(stage.tenant)[0] == messages.SEGMENT
+    assert read(stage.holder)[0] == messages.SEGMENT
     tensor = ("OUT", "INT32", (LARGE // 4,), block)
     stage.link.send((messages.RESPONSE, earlier, ((tensor,), None, None), True))
     assert stage.link.arena.used_bytes == 0
     stage.link.send((messages.RESPONSE, FIRST))
-    assert read(stage.tenant) == (messages.RESPONSE, FIRST)
+    assert read(stage.holder) == (messages.RESPONSE, FIRST)
 
 
 def answer_return(stage: Stage) -> None:
@@ -309,8 +309,8 @@ def answer_return(stage: Stage) -> None:
 
 
 def announce(stage: Stage, number: int, fd: int, size: int) -> None:
-    socket.send_fds(stage.tenant_side, [b"\0"], [fd])
-    stage.tenant.sendall(messages.encode((messages.SEGMENT, number, size)))
+    socket.send_fds(stage.holder_side, [b"\0"], [fd])
+    stage.holder.sendall(messages.encode((messages.SEGMENT, number, size)))
 
 
 def read(sock: socket.socket) -> tuple[object, ...]:
@@ -318,16 +318,16 @@ def read(sock: socket.socket) -> tuple[object, ...]:
     return messages.decode(sock.recv(length, socket.MSG_WAITALL))
 
 
-def test_a_wait_that_may_be_ended_sees_both_channels_and_the_tenants_end(stage: Stage) -> None:
+def test_a_wait_that_may_be_ended_sees_both_channels_and_the_holders_end(stage: Stage) -> None:
     looks: list[bool] = []
     stage.link.on_wait = lambda: looks.append(True)
-    timer = threading.Timer(0.15, stage.tenant.sendall, (messages.encode((messages.EXECUTE, 1)),))
+    timer = threading.Timer(0.15, stage.holder.sendall, (messages.encode((messages.EXECUTE, 1)),))
     timer.start()
     assert stage.link.next() == (messages.EXECUTE, 1)
     assert len(looks) > 1
     stage.server.sendall(messages.encode((messages.CHECK_READY, 2)))
     assert stage.link.next() == (messages.CHECK_READY, 2)
-    stage.tenant.close()
+    stage.holder.close()
     asking = threading.Thread(target=answer_return, args=(stage,))
     asking.start()
     assert stage.link.next() == (messages.EXECUTE, 2)
@@ -340,7 +340,7 @@ def test_a_wait_that_is_ended_loses_nothing(stage: Stage) -> None:
         raise KeyboardInterrupt
 
     stage.link.on_wait = end
-    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    stage.holder.sendall(messages.encode((messages.EXECUTE, 1)))
     stage.server.sendall(messages.encode((messages.CHECK_READY, 2)))
     with pytest.raises(KeyboardInterrupt):
         stage.link.next()

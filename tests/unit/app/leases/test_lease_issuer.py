@@ -10,9 +10,9 @@ import pytest
 from google.protobuf import text_format
 
 from trireme.app.front_ends import _server_without_models
-from trireme.app.leases import lessor as lessor_module
-from trireme.app.leases.lessor import Lessor
-from trireme.app.leases.rental import Rental
+from trireme.app.leases import lease_issuer as lease_issuer_module
+from trireme.app.leases.lease_issuer import LeaseIssuer
+from trireme.app.leases.model_leases import ModelLeases
 from trireme.config.message import new_config
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
@@ -26,35 +26,35 @@ from trireme.scheduling.direct import DirectScheduler
 BACKEND: Any = SimpleNamespace(supervisors=(), quarantine=SimpleNamespace(suspects=()))
 
 
-def test_what_was_counted_before_a_rental_or_while_it_rests_is_no_load() -> None:
+def test_what_was_counted_before_leases_or_while_they_rest_is_no_load() -> None:
     model = model_of(1)
     count_requests(model, 1000)
-    rental = Rental(model, BACKEND, iter(range(9)))
-    assert not rental._look_at_load([])
+    model_leases = ModelLeases(model, BACKEND, iter(range(9)))
+    assert not model_leases._look_at_load([])
     count_requests(model, 1000)
-    rental.rest("a test asks for it")
-    assert not rental._look_at_load([])
+    model_leases.rest("a test asks for it")
+    assert not model_leases._look_at_load([])
     count_requests(model, 1000)
-    assert rental._look_at_load([])
+    assert model_leases._look_at_load([])
 
 
-def test_a_model_that_is_alone_again_has_the_rental_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_alone_again_has_the_leases_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
         first, second = model_of(1), model_of(2)
         serving = [first]
         server = _server_without_models(ServerOptions())
         monkeypatch.setattr(server.registry.models, "serving", lambda: iter(serving))
-        monkeypatch.setattr(lessor_module, "leasable_backend", lambda model: BACKEND)
+        monkeypatch.setattr(lease_issuer_module, "leasable_backend", lambda model: BACKEND)
         processes: Any = SimpleNamespace(living=[], on_unfit=None)
-        lessor = Lessor(processes, server)
-        [(_, rental)] = lessor._fitting()
+        lease_issuer = LeaseIssuer(processes, server)
+        [(_, model_leases)] = lease_issuer._fitting()
         serving.append(second)
-        assert lessor._fitting() == []
+        assert lease_issuer._fitting() == []
         serving.remove(second)
-        assert lessor._fitting() == [(first, rental)]
+        assert lease_issuer._fitting() == [(first, model_leases)]
         serving.remove(first)
-        assert lessor._fitting() == []
-        assert not lessor._rentals
+        assert lease_issuer._fitting() == []
+        assert not lease_issuer._model_leases
 
     asyncio.run(go())
 

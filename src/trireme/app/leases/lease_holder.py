@@ -23,8 +23,8 @@ DESCRIPTORS: Final = 3
 """Of a worker's socket for messages and that for descriptors, and of the memory to count in."""
 
 
-class Tenant:
-    """Implements `front_loop.Tenant`. Used on the event loop's thread."""
+class LeaseHolder:
+    """Implements `front_loop.LeaseHolder`. Used on the event loop's thread."""
 
     def __init__(self, server: InferenceServer, send: Callable[[Message], None], *, is_watched: bool = False) -> None:
         """`is_watched` where somebody wants to see single requests."""
@@ -32,27 +32,27 @@ class Tenant:
         self.models: LeasedModels = {}
         self._inference = server.inference
         self._send = send
-        self._tenancies: dict[int, tuple[LeasedModel, list[int]]] = {}  # with their leases
+        self._terms: dict[int, tuple[LeasedModel, list[int]]] = {}  # with their leases
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, message: Message, descriptors: list[int]) -> None:
         """A worker comes (LEASE)."""
-        _, lease, tenancy, version, config, has_strict_outputs, instance_name = message
+        _, lease, term, version, config, has_strict_outputs, instance_name = message
         if len(descriptors) != DESCRIPTORS:
             log.error("a worker goes back: its sockets could not be received; there may be too many open files")
             for descriptor in descriptors:
                 os.close(descriptor)
             return  # and closed, the worker goes back
-        if tenancy in self._tenancies:
+        if term in self._terms:
             os.close(descriptors[2])
         else:
-            self._move_in(tenancy, version, config, has_strict_outputs, SharedCounts(descriptors[2]))
-        model, leases = self._tenancies[tenancy]
+            self._begin_term(term, version, config, has_strict_outputs, SharedCounts(descriptors[2]))
+        model, leases = self._terms[term]
         leases.append(lease)
         model.add(lease, instance_name, (socket.socket(fileno=descriptors[0]), socket.socket(fileno=descriptors[1])))
 
-    def _move_in(
-        self, tenancy: int, version: int, config: bytes, has_strict_outputs: bool, counts: SharedCounts
+    def _begin_term(
+        self, term: int, version: int, config: bytes, has_strict_outputs: bool, counts: SharedCounts
     ) -> None:
         model = LeasedModel(
             self._inference,
@@ -60,10 +60,10 @@ class Tenant:
             version,
             has_strict_outputs,
             counts,
-            on_large=lambda: self._send((messages.UNFIT, tenancy, "its outputs are large")),
+            on_large=lambda: self._send((messages.UNFIT, term, "its outputs are large")),
             on_news=self._tell_news if self._is_watched else None,
         )
-        self._tenancies[tenancy] = (model, [])
+        self._terms[term] = (model, [])
         for asked in ("", str(version)):
             self.models[model.name, asked] = model.start
 
@@ -72,18 +72,18 @@ class Tenant:
 
     def give_back(self, lease: int) -> None:
         """The worker is to go back (RECALL)."""
-        for tenancy, (model, leases) in list(self._tenancies.items()):
+        for term, (model, leases) in list(self._terms.items()):
             if lease not in leases:
                 continue
             leases.remove(lease)
             if not leases:
-                self._move_out(tenancy, model)
+                self._end_term(term, model)
             task = asyncio.get_running_loop().create_task(model.remove(lease))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _move_out(self, tenancy: int, model: LeasedModel) -> None:
-        del self._tenancies[tenancy]
+    def _end_term(self, term: int, model: LeasedModel) -> None:
+        del self._terms[term]
         model.close()
         for key in [key for key, start in self.models.items() if start == model.start]:
             del self.models[key]

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
+from trireme.app.leases.lease_term import LeaseTerm
 from trireme.app.leases.shared_counts import SharedCounts
 from trireme.app.leases.shares import shares_of
-from trireme.app.leases.tenancy import Tenancy
 from trireme.backends.python.host.backend import PythonBackend
 from trireme.backends.python.host.supervisor import Supervisor, WorkerLease
 from trireme.frontends.processes.front_process import FrontProcess
@@ -31,7 +31,7 @@ _WORTH_A_MOVE: Final = 2
 """Workers; for fewer nothing is moved that is in use, unless a process has none."""
 
 
-class Rental:
+class ModelLeases:
     """Used on the event loop's thread."""
 
     def __init__(self, model: Model, backend: PythonBackend, numbers: Iterator[int]) -> None:
@@ -40,8 +40,8 @@ class Rental:
         self._model = model
         self._backend = backend
         self._numbers = numbers
-        self._tenancies: dict[FrontProcess, Tenancy] = {}
-        self._ending: list[Tenancy] = []  # whose last workers are on their way back
+        self._terms: dict[FrontProcess, LeaseTerm] = {}
+        self._ending: list[LeaseTerm] = []  # whose last workers are on their way back
         self._demands: dict[FrontProcess, float] = {}
         self._own_demand = 0.0
         self._before = self._counted()
@@ -55,16 +55,16 @@ class Rental:
     @property
     def lease_counts(self) -> dict[FrontProcess, int]:
         """How many workers each process has."""
-        return {process: len(tenancy.leases) for process, tenancy in self._tenancies.items()}
+        return {process: len(term.leases) for process, term in self._terms.items()}
 
-    def has(self, tenancy: int) -> bool:
+    def has(self, term: int) -> bool:
         """Whether it is one of the model's."""
-        return any(mine.number == tenancy for mine in self._all_tenancies)
+        return any(mine.number == term for mine in self._all_terms)
 
     def bring_in(self) -> None:
         """Adds what front-end processes have counted to the model's statistics."""
-        for tenancy in self._all_tenancies:
-            tenancy.counts.bring_into(self._model.stats)
+        for term in self._all_terms:
+            term.counts.bring_into(self._model.stats)
 
     def share(self, processes: list[FrontProcess]) -> None:
         """Gives every process as many workers as it has use for."""
@@ -87,16 +87,16 @@ class Rental:
         demands = [self._demands[process] for process in processes]
         count = sum(1 for supervisor in self._backend.supervisors if supervisor.is_alive)
         wanted = dict(zip(processes, shares_of(count, demands, self._own_demand), strict=True))
-        has_poor = any(share and process not in self._tenancies for process, share in wanted.items())
-        for process in list(self._tenancies):
+        has_poor = any(share and process not in self._terms for process, share in wanted.items())
+        for process in list(self._terms):
             self._recall_more_than(process, wanted.get(process, 0), 1 if has_poor else _WORTH_A_MOVE)
         for process, share in wanted.items():
             self._lend_up_to(process, share)
 
     def end(self, reason: str) -> None:
         """No request is begun by another process from this moment on, and the workers come back."""
-        for process in list(self._tenancies):
-            self._tenancies[process].counts.shut()
+        for process in list(self._terms):
+            self._terms[process].counts.shut()
             self._recall_more_than(process, 0)
             log.debug("workers of model '%s' are recalled: %s", self._model.name, reason)
 
@@ -120,9 +120,9 @@ class Rental:
         demands: dict[FrontProcess, float] = {}
         for process in processes:
             demand = process.take_demand(self._model.name)
-            tenancy = self._tenancies.get(process)
-            if tenancy is not None:
-                demand += tenancy.take_demand()
+            term = self._terms.get(process)
+            if term is not None:
+                demand += term.take_demand()
             own -= demand
             kept = self._demands.get(process, float(demand))
             demands[process] = kept + (demand - kept) * _KEPT_SHARE if demand >= _LEAST_OF_PROCESS else 0.0
@@ -131,42 +131,42 @@ class Rental:
         return requests >= _LEAST_REQUESTS and infer_ns < _MOST_EXECUTION_NS * max(1, ran)
 
     def _recall_more_than(self, process: FrontProcess, share: int, least_count: int = 1) -> None:
-        tenancy = self._tenancies[process]
-        if share and len(tenancy.leases) - share < least_count:
+        term = self._terms[process]
+        if share and len(term.leases) - share < least_count:
             return
-        for number in tenancy.beyond(share):
-            tenancy.recall(process, number)
+        for number in term.beyond(share):
+            term.recall(process, number)
         self._part_with_empty()
 
     def _lend_up_to(self, process: FrontProcess, share: int) -> None:
-        tenancy = self._tenancies.get(process)
-        missing = share - (0 if tenancy is None else len(tenancy.leases))
-        if missing <= 0 or (tenancy is not None and missing < _WORTH_A_MOVE):
+        term = self._terms.get(process)
+        missing = share - (0 if term is None else len(term.leases))
+        if missing <= 0 or (term is not None and missing < _WORTH_A_MOVE):
             return
         lendable = [supervisor for supervisor in self._backend.supervisors if supervisor.can_lend]
         for supervisor in lendable[1:][:missing]:  # one stays
-            if tenancy is None:
-                tenancy = self._tenancies[process] = Tenancy(next(self._numbers), SharedCounts.create())
+            if term is None:
+                term = self._terms[process] = LeaseTerm(next(self._numbers), SharedCounts.create())
             number = next(self._numbers)
-            tenancy.leases[number] = supervisor
-            tenancy.out_count += 1
+            term.leases[number] = supervisor
+            term.out_count += 1
             supervisor.detach()
-            task = asyncio.get_running_loop().create_task(self._lend(process, tenancy, number, supervisor))
+            task = asyncio.get_running_loop().create_task(self._lend(process, term, number, supervisor))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _lend(self, process: FrontProcess, tenancy: Tenancy, number: int, supervisor: Supervisor) -> None:
+    async def _lend(self, process: FrontProcess, term: LeaseTerm, number: int, supervisor: Supervisor) -> None:
         lease = await supervisor.lend(number)
         if lease is None:
-            tenancy.leases.pop(number, None)
-            tenancy.out_count -= 1
+            term.leases.pop(number, None)
+            term.out_count -= 1
             self._part_with_empty()
             return
-        lease.recall = lambda: self._recall(process, tenancy, number)
-        lease.returned.add_done_callback(lambda _: self._on_returned(process, tenancy, number, lease))
+        lease.recall = lambda: self._recall(process, term, number)
+        lease.returned.add_done_callback(lambda _: self._on_returned(process, term, number, lease))
         model, recipe = self._model, supervisor.recipe
         facts = (
-            tenancy.number,
+            term.number,
             model.version,
             model.config.message.SerializeToString(),
             recipe.services.has_strict_outputs,
@@ -174,42 +174,42 @@ class Rental:
         )
         sock, side = lease.sockets
         with sock, side:  # a worker whose sockets nobody has comes back at once
-            if number not in tenancy.leases:
+            if number not in term.leases:
                 return
             try:
-                process.lend(number, facts, [sock.fileno(), side.fileno(), tenancy.counts.fd])
-                tenancy.note_handed_over(number)
+                process.lend(number, facts, [sock.fileno(), side.fileno(), term.counts.fd])
+                term.note_handed_over(number)
             except OSError as error:  # it does not keep up, or is gone
                 log.warning("a worker of model '%s' could not be leased: %s", model.name, error)
 
-    def _recall(self, process: FrontProcess, tenancy: Tenancy, number: int) -> None:
-        tenancy.recall(process, number)
+    def _recall(self, process: FrontProcess, term: LeaseTerm, number: int) -> None:
+        term.recall(process, number)
         self._part_with_empty()
 
-    def _on_returned(self, process: FrontProcess, tenancy: Tenancy, number: int, lease: WorkerLease) -> None:
-        tenancy.recall(process, number)  # of a worker that is gone the process has still to forget
-        tenancy.out_count -= 1
+    def _on_returned(self, process: FrontProcess, term: LeaseTerm, number: int, lease: WorkerLease) -> None:
+        term.recall(process, number)  # of a worker that is gone the process has still to forget
+        term.out_count -= 1
         if lease.is_broken:
             self.unfit_reason = "a worker died while it was leased"
         self._part_with_empty()
 
     def _part_with_empty(self) -> None:
-        """A tenancy that has lost its last worker gets no other."""
-        for process in [process for process, tenancy in self._tenancies.items() if not tenancy.leases]:
-            tenancy = self._tenancies.pop(process)
-            tenancy.counts.shut()
-            self._ending.append(tenancy)
-        for tenancy in [tenancy for tenancy in self._ending if not tenancy.out_count]:
-            tenancy.counts.bring_into(self._model.stats)
-            tenancy.counts.close()
-            self._ending.remove(tenancy)
+        """A term that has lost its last worker gets no other."""
+        for process in [process for process, term in self._terms.items() if not term.leases]:
+            term = self._terms.pop(process)
+            term.counts.shut()
+            self._ending.append(term)
+        for term in [term for term in self._ending if not term.out_count]:
+            term.counts.bring_into(self._model.stats)
+            term.counts.close()
+            self._ending.remove(term)
 
     def _pending_count(self) -> int:
-        return self._count_here() + sum(tenancy.counts.pending_count for tenancy in self._all_tenancies)
+        return self._count_here() + sum(term.counts.pending_count for term in self._all_terms)
 
     def _inflight_count(self) -> int:
-        return sum(tenancy.counts.inflight_count for tenancy in self._all_tenancies)
+        return sum(term.counts.inflight_count for term in self._all_terms)
 
     @property
-    def _all_tenancies(self) -> list[Tenancy]:
-        return [*self._tenancies.values(), *self._ending]
+    def _all_terms(self) -> list[LeaseTerm]:
+        return [*self._terms.values(), *self._ending]

@@ -12,8 +12,8 @@ from pathlib import Path
 from google.protobuf import text_format
 
 from trireme.app.front_ends import _server_without_models
+from trireme.app.leases.lease_holder import LeaseHolder
 from trireme.app.leases.shared_counts import SharedCounts
-from trireme.app.leases.tenant import Tenant
 from trireme.config.message import new_config
 from trireme.config.options.server import ServerOptions
 from trireme.frontends.processes import messages
@@ -26,20 +26,20 @@ output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
 
 
 class Stage:
-    """The tenant, and the workers that it was given."""
+    """The holder, and the workers that it was given."""
 
     def __init__(self) -> None:
         message = new_config()
         text_format.Parse(CONFIG, message)
         self._config = message.SerializeToString()
-        self.tenant = Tenant(_server_without_models(ServerOptions()), lambda message: None)
+        self.holder = LeaseHolder(_server_without_models(ServerOptions()), lambda message: None)
         self.workers: dict[int, tuple[socket.socket, socket.socket]] = {}
 
-    def lend(self, lease: int, tenancy: int, counts: SharedCounts) -> None:
+    def lend(self, lease: int, term: int, counts: SharedCounts) -> None:
         pairs = socket.socketpair(), socket.socketpair()
         self.workers[lease] = (pairs[0][0], pairs[1][0])
         descriptors = [pairs[0][1].detach(), pairs[1][1].detach(), os.dup(counts.fd)]
-        self.tenant.take((messages.LEASE, lease, tenancy, 1, self._config, False, "m_0"), descriptors)
+        self.holder.take((messages.LEASE, lease, term, 1, self._config, False, "m_0"), descriptors)
 
     async def is_sent_back(self, lease: int) -> None:
         """Returns when it is."""
@@ -54,14 +54,14 @@ class Stage:
 def test_nothing_is_left_open_of_workers_that_went_back() -> None:
     async def go(stage: Stage) -> None:
         before, maps = open_files(), counting_maps()
-        for tenancy in range(1, 4):
+        for term in range(1, 4):
             counts = SharedCounts.create()
-            stage.lend(10 * tenancy, tenancy, counts)
-            stage.lend(10 * tenancy + 1, tenancy, counts)
-            stage.tenant.give_back(10 * tenancy)
-            await stage.is_sent_back(10 * tenancy)
-            stage.tenant.give_back(10 * tenancy + 1)
-            await stage.is_sent_back(10 * tenancy + 1)
+            stage.lend(10 * term, term, counts)
+            stage.lend(10 * term + 1, term, counts)
+            stage.holder.give_back(10 * term)
+            await stage.is_sent_back(10 * term)
+            stage.holder.give_back(10 * term + 1)
+            await stage.is_sent_back(10 * term + 1)
             counts.close()
         await until(lambda: open_files() == before)
         assert counting_maps() == maps
@@ -77,7 +77,7 @@ def test_nothing_is_left_open_of_a_worker_that_died() -> None:
         for sock in stage.workers.pop(1):
             sock.close()
         await asyncio.sleep(0.05)
-        stage.tenant.give_back(1)
+        stage.holder.give_back(1)
         counts.close()
         await until(lambda: open_files() == before)
 

@@ -15,7 +15,7 @@ class Recalling(Protocol):
         """Asks for the worker."""
 
 
-class Tenancy:
+class LeaseTerm:
     """Behind the last worker that was handed over none follows, because the process begins to count anew then."""
 
     def __init__(self, number: int, counts: SharedCounts) -> None:
