@@ -20,8 +20,8 @@ from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
-from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.device_report import report_devices
+from trireme.backends.served_engine.engine_watchdog import EngineWatchdog
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import WishError, begin_each
@@ -61,9 +61,9 @@ class TritonPythonModel:
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
             self._adapter_metrics = AdapterMetrics(self._engine.adapters, config["name"], args["model_version"])
-        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._look_around)
+        self._watchdog = EngineWatchdog(self._engine.core, settings.options.step_timeout_s, self._look_around)
         self._pacer = Pacer(pb_runtime.current().channel.wait_until)
-        self._caretaker.start()
+        self._watchdog.start()
 
     def execute(self, requests: list[InferenceRequest]) -> None:
         """Hands the requests to the engine."""
@@ -100,12 +100,12 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         """Ends what is under way and gives the device's memory back."""
-        self._caretaker.stop()
+        self._watchdog.stop()
         self._engine.close()
         self._unbegun.stop()
 
     def _look_around(self) -> None:
-        """Now and then, in the caretaker's thread."""
+        """Now and then, in the watchdog's thread."""
         self._unbegun.end_overdue()
         self._metrics.update()
         if self._adapter_metrics is not None:
@@ -119,7 +119,7 @@ class TritonPythonModel:
         adapter: PlacedAdapter | None = None,
     ) -> None:
         generation: Generation | None = None
-        active = self._caretaker.active
+        active = self._watchdog.active
 
         def on_end(output: TextOutput) -> None:
             if generation is not None:
@@ -141,7 +141,7 @@ class TritonPythonModel:
             if adapter is not None:
                 self._engine.adapters.give_back(adapter)
             raise
-        self._caretaker.expect_work()
+        self._watchdog.expect_work()
         generation = self._engine.submit(
             wishes.tokens,
             wishes.params,

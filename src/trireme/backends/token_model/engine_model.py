@@ -17,8 +17,8 @@ from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL, triton_string_to_numpy
-from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.device_report import report_devices
+from trireme.backends.served_engine.engine_watchdog import EngineWatchdog
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import begin_each, code_of
@@ -87,8 +87,8 @@ class TokenModel:
             store = AdapterStore(spec, engine.options, executor)
             metrics = AdapterMetrics(store, config["name"], args["model_version"])
             self._adapted = AdaptedRequests(store, engine.options.max_waiting, metrics)
-        self._caretaker = Caretaker(self._core, engine.options.step_timeout_s, self._look_around)
-        self._caretaker.start()
+        self._watchdog = EngineWatchdog(self._core, engine.options.step_timeout_s, self._look_around)
+        self._watchdog.start()
         self._writer = threading.Thread(target=self._write, name="llm-answers", daemon=True)
         self._writer.start()
 
@@ -102,7 +102,7 @@ class TokenModel:
 
     def stop(self) -> None:
         """Ends what is under way and gives the device's memory back."""
-        self._caretaker.stop()
+        self._watchdog.stop()
         self._core.close()
         if self._adapted is not None:
             self._adapted.stop()
@@ -136,13 +136,13 @@ class TokenModel:
         except Exception:
             self._ids.remove(name)
             raise
-        self._caretaker.active |= dict.fromkeys(answers, sender)
+        self._watchdog.active |= dict.fromkeys(answers, sender)
         for answer in answers:
             if answer.is_closed:  # before it was noted
-                self._caretaker.active.pop(answer, None)
+                self._watchdog.active.pop(answer, None)
 
     def _look_around(self) -> None:
-        """Now and then, in the caretaker's thread."""
+        """Now and then, in the watchdog's thread."""
         self._metrics.update()
         if self._adapted is not None:
             self._adapted.look_around()
@@ -165,7 +165,7 @@ class TokenModel:
     def _answer(self, wishes: TokenRequest, name: str, sender: AnswerSender) -> TokenAnswer:
         def on_end() -> None:
             self._ids.ended(name, answer)
-            self._caretaker.active.pop(answer, None)
+            self._watchdog.active.pop(answer, None)
             if self._adapted is not None:
                 self._adapted.ended(answer)
 

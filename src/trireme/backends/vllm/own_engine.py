@@ -14,8 +14,8 @@ from trireme.backends.llm.logprobs import by_id
 from trireme.backends.llm.sampling_options import MAX_TOKENS, SAMPLING_OPTIONS, read_params
 from trireme.backends.llm.settings import Settings
 from trireme.backends.llm.unbegun_requests import UnbegunRequests
-from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.device_report import report_devices
+from trireme.backends.served_engine.engine_watchdog import EngineWatchdog
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.refusals import end_code, unknown_option
 from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
@@ -47,8 +47,8 @@ class OwnEngine:
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
             self._adapter_metrics = AdapterMetrics(self._engine.adapters, name, version)
-        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._look_around)
-        self._caretaker.start()
+        self._watchdog = EngineWatchdog(self._engine.core, settings.options.step_timeout_s, self._look_around)
+        self._watchdog.start()
 
     @property
     def is_alive(self) -> bool:
@@ -56,7 +56,7 @@ class OwnEngine:
         return self._engine.core.is_alive
 
     def _look_around(self) -> None:
-        """Now and then, in the caretaker's thread."""
+        """Now and then, in the watchdog's thread."""
         self._unbegun.end_overdue()
         self._metrics.update()
         if self._adapter_metrics is not None:
@@ -109,26 +109,26 @@ class OwnEngine:
             self._adapter_metrics.count(adapter.name)
         answer.begin(params.choices, len(tokens))
         listener = _Listener(self, answer, len(tokens), params.choices, tells)
-        self._caretaker.expect_work()
+        self._watchdog.expect_work()
         timeout_s = None if deadline is None else max(deadline - time.monotonic(), 0.001)
         generation = self._engine.submit(tokens, params, listener, timeout_s=timeout_s, adapter=adapter)
         listener.generation = generation
         if answer.is_closed:  # before it could be cancelled
             generation.cancel()
-        self._caretaker.active[generation] = answer.sender
+        self._watchdog.active[generation] = answer.sender
         if generation.is_finished:  # before it was noted
-            self._caretaker.active.pop(generation, None)
+            self._watchdog.active.pop(generation, None)
 
     def close(self) -> None:
         """Ends what is under way and gives the device's memory back."""
-        self._caretaker.stop()
+        self._watchdog.stop()
         self._engine.close()
         self._unbegun.stop()
 
     def ended(self, listener: _Listener, output: TextOutput) -> None:
         """A request has its last news."""
         if listener.generation is not None:
-            self._caretaker.active.pop(listener.generation, None)
+            self._watchdog.active.pop(listener.generation, None)
         self._metrics.ended(output, listener.input_count, listener.choice_count)
 
     def described(self, token: int, found: TokenLogprobs) -> dict[int, dict[str, Any]]:

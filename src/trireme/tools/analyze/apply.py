@@ -13,7 +13,7 @@ from trireme.tools.analyze.errors import PUT_BACK, ClientError, InputError, Inte
 from trireme.tools.analyze.options import AnalyzeOptions
 from trireme.tools.analyze.report.subject import Subject
 from trireme.tools.analyze.server.control import ModelControl
-from trireme.tools.analyze.server.guardian import Guardian
+from trireme.tools.analyze.server.death_watchdog import DeathWatchdog
 from trireme.tools.analyze.session import Session
 from trireme.tools.analyze.trial import Result, throughput
 from trireme.tools.client.errors import AnswerError
@@ -90,7 +90,7 @@ def apply_best(
             tell(f"{subject.title}: its own configuration is the best, nothing is written")
             continue
         files = _files(options.repository or "", subject)
-        with Guardian(partial(_undo_late, files, control)):
+        with DeathWatchdog(partial(_undo_late, files, control)):
             code = max(code, _try(subject, files, session, control, tell))
     return code
 

@@ -27,7 +27,7 @@ from trireme.tools.analyze.search.fit.search import fit
 from trireme.tools.analyze.search.parzen import parzen
 from trireme.tools.analyze.search.quick import quick
 from trireme.tools.analyze.server.control import ModelControl
-from trireme.tools.analyze.server.guardian import Guardian
+from trireme.tools.analyze.server.death_watchdog import DeathWatchdog
 from trireme.tools.analyze.server.metrics_page import resource_watch
 from trireme.tools.analyze.server.resources import ResourceWatch
 from trireme.tools.analyze.server.target import Target, open_target
@@ -88,16 +88,16 @@ class _Analysis:
         with waits():
             searches = plan_searches(self._options, control.own_config)
             self._check_findings(searches, control)
-        guardian = opened.enter_context(Guardian(lambda: _leave(control, target, searches)))
+        watchdog = opened.enter_context(DeathWatchdog(lambda: _leave(control, target, searches)))
         session, ended = self._session(target, control, searches, waits), _Ended()
         self._search(session, searches, ended)
         self._progress.begin("putting the models back")
         is_wanted = target.local_id is None or not ended.is_early  # a server of our own ends with the analysis
         problems = control.put_back() if is_wanted else []
         if problems:
-            guardian.leave()
+            watchdog.leave()
         else:
-            guardian.release()
+            watchdog.release()
         self._progress.begin("writing the reports")
         subjects = self._report(searches, session)
         code = self._code(subjects, ended, session, problems)

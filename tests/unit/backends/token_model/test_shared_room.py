@@ -66,7 +66,7 @@ def begin(core: RecordingCore, *requests: list[Answer]) -> None:
     model, answers = TokenModel(INFLIGHT), iter(requests)
     wishes = SimpleNamespace(is_stop=False, is_stream=False, adapter=None)
     parts: dict[str, Any] = {
-        "_core": core, "_limits": None, "_is_decoupled": True, "_types": {}, "_caretaker": SimpleNamespace(active={}),
+        "_core": core, "_limits": None, "_is_decoupled": True, "_types": {}, "_watchdog": SimpleNamespace(active={}),
         "_answers": lambda *given: next(answers),
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patched:

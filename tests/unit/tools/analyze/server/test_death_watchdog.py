@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from trireme.tools.analyze.server.guardian import Guardian
+from trireme.tools.analyze.server.death_watchdog import DeathWatchdog
 
 DYING = """
 import os, signal, sys, time
 from pathlib import Path
-from trireme.tools.analyze.server.guardian import Guardian
-with Guardian(lambda: Path(sys.argv[1]).write_text("back")):
+from trireme.tools.analyze.server.death_watchdog import DeathWatchdog
+with DeathWatchdog(lambda: Path(sys.argv[1]).write_text("back")):
     print("ready", flush=True)
     time.sleep(60)
 """
 
 
 def test_nothing_is_put_back_for_one_that_ends_well(tmp_path: Path) -> None:
-    with Guardian(lambda: (tmp_path / "done").write_text("back")):
+    with DeathWatchdog(lambda: (tmp_path / "done").write_text("back")):
         pass
     assert not (tmp_path / "done").exists()
 
@@ -48,7 +48,7 @@ def test_nobody_waits_for_what_is_put_back_after_a_failure(tmp_path: Path) -> No
         path.write_text("back")
 
     began = time.monotonic()
-    with pytest.raises(RuntimeError), Guardian(put_back):
+    with pytest.raises(RuntimeError), DeathWatchdog(put_back):
         raise RuntimeError
     assert time.monotonic() - began < 1.5
     wait_for(path)

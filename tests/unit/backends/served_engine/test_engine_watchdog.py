@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trireme.backends.served_engine.caretaker import Caretaker
+from trireme.backends.served_engine.engine_watchdog import EngineWatchdog
 
 
 class Core:
@@ -68,36 +68,36 @@ class Exit:
 
 
 def test_requests_that_nobody_waits_for_are_cancelled() -> None:
-    caretaker = Caretaker(Core(), 10, lambda: None, Exit())
+    watchdog = EngineWatchdog(Core(), 10, lambda: None, Exit())
     left, kept = Request(is_left=True), Request()
-    caretaker.active.update({left: left, kept: kept})
-    caretaker.start()
+    watchdog.active.update({left: left, kept: kept})
+    watchdog.start()
     assert left.was_cancelled.wait(10)
-    caretaker.stop()
+    watchdog.stop()
     assert not kept.was_cancelled.is_set()
 
 
 def test_what_fails_is_told_once_and_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     updates: list[int] = []
     core, leave = Core(), Exit()
-    caretaker = Caretaker(core, 10, lambda: updates.append(1), leave)
+    watchdog = EngineWatchdog(core, 10, lambda: updates.append(1), leave)
     broken = Request(error=ConnectionResetError())
-    caretaker.active[broken] = broken
-    caretaker.start()
+    watchdog.active[broken] = broken
+    watchdog.start()
     end = time.monotonic() + 10
     while len(updates) < 3 and time.monotonic() < end:
         time.sleep(0.01)
     core.stall_s = 11.0
     assert leave.called.wait(10)
-    caretaker.stop()
+    watchdog.stop()
     assert [record.message for record in caplog.records].count("the engine cannot be looked after in full") == 1
 
 
 def test_an_engine_closed_on_purpose_does_not_end_the_process() -> None:
     core, leave = Core(), Exit()
-    caretaker = Caretaker(core, 10, lambda: None, leave)
-    caretaker.start()
-    caretaker.stop()
+    watchdog = EngineWatchdog(core, 10, lambda: None, leave)
+    watchdog.start()
+    watchdog.stop()
     core.is_alive = False
     assert not leave.called.wait(0.3)
 
@@ -105,47 +105,47 @@ def test_an_engine_closed_on_purpose_does_not_end_the_process() -> None:
 def test_clients_hear_why_the_engine_has_ended() -> None:
     core, told = Core(), Request()
     leave = Exit(lambda: told.is_closed)
-    caretaker = Caretaker(core, 10, lambda: None, leave)
-    caretaker.active[told] = told
-    caretaker.start()
+    watchdog = EngineWatchdog(core, 10, lambda: None, leave)
+    watchdog.active[told] = told
+    watchdog.start()
     core.is_alive = False
     time.sleep(0.2)
     told.is_closed = True
     assert leave.called.wait(10)
-    caretaker.stop()
+    watchdog.stop()
     assert leave.seen is True
 
 
 def test_nobody_waits_for_ever_for_a_client() -> None:
     core, leave, silent = Core(), Exit(), Request()
     core.is_alive = False
-    caretaker = Caretaker(core, 10, lambda: None, leave)
-    caretaker.active[silent] = silent
-    caretaker.start()
+    watchdog = EngineWatchdog(core, 10, lambda: None, leave)
+    watchdog.active[silent] = silent
+    watchdog.start()
     assert leave.called.wait(10)
-    caretaker.stop()
+    watchdog.stop()
 
 
 def test_clients_hear_that_a_step_hangs() -> None:
     core, slow, quick, done = Core(), Request(takes_answers=False), Request(), Request()
     done.is_closed = True
     leave = Exit(lambda: (quick.heard, done.heard, slow.heard))
-    caretaker = Caretaker(core, 7, lambda: None, leave)
-    caretaker.active.update({one: one for one in (slow, quick)})
-    caretaker.active[Request()] = quick  # another text for the same client
+    watchdog = EngineWatchdog(core, 7, lambda: None, leave)
+    watchdog.active.update({one: one for one in (slow, quick)})
+    watchdog.active[Request()] = quick  # another text for the same client
     core.stall_s = 8.0
-    caretaker.start()
+    watchdog.start()
     assert leave.called.wait(10)
-    caretaker.stop()
+    watchdog.stop()
     words = "a step has not ended within 7 s (step_timeout_s): the model is started anew; ask again"
     assert leave.seen == ([(words, 1)], [], [])
 
 
 def test_the_log_says_what_has_ended_the_engine(caplog: pytest.LogCaptureFixture) -> None:
     core, ended = Core(), Exit()
-    caretaker = Caretaker(core, 10, lambda: None, ended)
+    watchdog = EngineWatchdog(core, 10, lambda: None, ended)
     core.ending, core.is_alive = "rank 1 of 2 (process 7) has ended", False
-    caretaker.start()
+    watchdog.start()
     assert ended.called.wait(10)
-    caretaker.stop()
+    watchdog.stop()
     assert "rank 1 of 2 (process 7) has ended: the worker is started anew" in caplog.text

@@ -12,7 +12,7 @@ from typing import Self
 _RELEASED = b"."
 
 
-class Guardian:
+class DeathWatchdog:
     """Within it, the death of this process, be it by SIGKILL, runs `put_back` in another one.
 
     The other process is forked here, so `put_back` knows what was known then.

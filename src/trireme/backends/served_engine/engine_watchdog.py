@@ -62,7 +62,7 @@ class Waiting(Protocol):
         """Sends a response, from any thread; may wait."""
 
 
-class Caretaker:
+class EngineWatchdog:
     """Looks after one engine from `start` to `stop`."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Caretaker:
         self._timer = HangTimer(step_timeout_s)
         self._is_ending = threading.Event()
         self._has_told = False
-        self._thread = threading.Thread(target=self._main, name="llm-caretaker", daemon=True)
+        self._thread = threading.Thread(target=self._main, name="llm-watchdog", daemon=True)
 
     def start(self) -> None:
         """Begins to look."""
