@@ -37,11 +37,11 @@ class TritonPythonModel:
     def execute(self, requests):
         orders = [tuple(pb_utils.get_input_tensor_by_name(r, "IN").as_numpy()[0].tolist()) for r in requests]
         for order in orders:
-            self.obey(*order)
+            self.run_order(*order)
         out = np.array([[os.getpid()]], np.int32)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)]) for _ in requests]
 
-    def obey(self, what, detail=0):
+    def run_order(self, what, detail=0):
         if what == 1:
             print("the cat was on the keyboard")
             os._exit(detail)
@@ -166,7 +166,7 @@ def test_a_worker_killed_under_load_is_noticed_explained_and_replaced(
     ("order", "texts"),
     [
         ((EXIT, 3), ["exited with code 3", "Its last output:\n  the cat was on the keyboard"]),
-        ((CRASH, 0), ["was killed by signal 11 (SIGSEGV)", "Fatal Python error: Segmentation fault", "in obey"]),
+        ((CRASH, 0), ["was killed by signal 11 (SIGSEGV)", "Fatal Python error: Segmentation fault", "in run_order"]),
         ((UNSEALED, 0), ["was killed because", "segment 77 is not sealed against being cut short"]),
     ],
     ids=["exit", "crash", "unsealed memory"],

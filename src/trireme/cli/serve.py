@@ -69,11 +69,11 @@ def main(arguments: Sequence[str]) -> int:
 def greeting(options: ServerOptions) -> Callable[[Sequence[ModelConfig]], None]:
     """What to call once the models are served: prints where, and a command to try for each model."""
 
-    def greet(models: Sequence[ModelConfig]) -> None:
+    def print_summary(models: Sequence[ModelConfig]) -> None:
         for line in greeting_lines(options, models):
             print(line, flush=True)
 
-    return greet
+    return print_summary
 
 
 def greeting_lines(options: ServerOptions, models: Sequence[ModelConfig]) -> list[str]:

@@ -95,7 +95,7 @@ class ClientsHere:
         self._connect = connect
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._greetings: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
         self._handshakes = Handshakes()
 
     def take(self, client: socket.socket, peer: Any) -> bool:
@@ -105,12 +105,12 @@ class ClientsHere:
             client.close()
             protocol.connection_lost(None)
             return True
-        task = self._loop.create_task(self._greet(client, protocol))
-        self._greetings.add(task)
-        task.add_done_callback(self._greetings.discard)
+        task = self._loop.create_task(self._connect_client(client, protocol))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
         return True
 
-    async def _greet(self, client: socket.socket, protocol: asyncio.Protocol) -> None:
+    async def _connect_client(self, client: socket.socket, protocol: asyncio.Protocol) -> None:
         client.setblocking(False)
         try:
             await self._handshakes.connect(protocol, client, self._context)

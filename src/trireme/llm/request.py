@@ -133,7 +133,7 @@ class Sequence:
     """The beams of one search, which share blocks, run and wait together; the first leads. Empty for all others."""
     awaits_mask: bool = False
     """Whether it is left out of the next step, because its grammar takes long, and it is others' turn."""
-    is_parked: bool = False
+    is_suspended: bool = False
     """Whether it is a beam that has a slot, and nothing to compute: those behind the leader until that is computed."""
     history: object = None
     """What the sampler keeps of it from step to step."""

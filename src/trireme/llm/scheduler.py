@@ -157,7 +157,7 @@ class Scheduler:
 
     def _must_wait(self, sequence: Sequence) -> bool:
         """Whether all of it is under way, or its next token depends on one that is."""
-        if sequence.awaits_mask or (sequence.peers and (sequence.is_parked or sequence.pending)):
+        if sequence.awaits_mask or (sequence.peers and (sequence.is_suspended or sequence.pending)):
             return True
         size = sequence.size
         if sequence.computed >= size or size >= sequence.max_size:
@@ -206,7 +206,7 @@ class Scheduler:
         the tokens they have, as what is under way of one that is planned already belongs to the next step.
         """
         sequence = self._running[index]
-        wanted = [(one, len(one.tokens)) for one in sequence.peers if not one.is_parked]
+        wanted = [(one, len(one.tokens)) for one in sequence.peers if not one.is_suspended]
         wanted = wanted or [(sequence, sequence.computed + count)]
         for one, size in wanted:
             missing = self._blocks_for(size) - len(one.blocks)
@@ -280,7 +280,7 @@ class Scheduler:
             one.slot = self._free_slots.pop()
             one.admissions += 1
             one.size_at_admission = size
-            one.is_parked = one is not sequence
+            one.is_suspended = one is not sequence
             self._running.append(one)
         if sequence.admissions == 1:  # later its own tokens are in the cache as well
             sequence.cached = start
@@ -335,7 +335,7 @@ class Scheduler:
         return chunk.sequence.slot >= 0 and chunk.sequence.admissions == chunk.admission
 
     def spread(self, beams: Items[Sequence]) -> None:
-        """Lets beams go on that were parked while the first of them was computed, from the blocks they share."""
+        """Lets beams go on that were suspended while the first of them was computed, from the blocks they share."""
         size = self.limits.block_size
         for beam in beams[1:]:
             share_beginning(self.pool, beams[0], beam, size)
@@ -354,12 +354,12 @@ class Scheduler:
         self._lengthen(moves[0].beam)
         return copies
 
-    def park(self, beams: Items[Sequence]) -> None:
+    def suspend(self, beams: Items[Sequence]) -> None:
         """Beams that do not go on for now; their blocks are free."""
         for beam in beams:
             self.pool.release(beam.blocks)
             beam.blocks = []
-            beam.is_parked = True
+            beam.is_suspended = True
 
     def _becomes_long(self, sequence: Sequence, size: int) -> bool:
         return 0 < self.limits.short_positions < size and not sequence.is_long

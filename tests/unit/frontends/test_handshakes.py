@@ -12,7 +12,7 @@ from trireme.frontends import handshakes
 from trireme.frontends.handshakes import Handshakes
 
 
-async def greet(found: Handshakes) -> tuple[socket.socket, asyncio.Task[None]]:
+async def connect(found: Handshakes) -> tuple[socket.socket, asyncio.Task[None]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -35,14 +35,14 @@ def test_many_that_are_silent_are_ended_soon_and_a_few_later(count: int, monkeyp
 
     async def run() -> None:
         found = Handshakes()
-        greeted = [await greet(found) for _ in range(count)]
-        tasks = [task for _, task in greeted]
+        connected = [await connect(found) for _ in range(count)]
+        tasks = [task for _, task in connected]
         assert await ends(tasks) == [count > 4] * count
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         assert not found._under_way
-        for theirs, _ in greeted:
+        for theirs, _ in connected:
             theirs.settimeout(20)
             assert theirs.recv(1) == b"", "the descriptor is closed"
             theirs.close()

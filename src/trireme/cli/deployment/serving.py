@@ -41,7 +41,7 @@ def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) 
     progress = Progress(f"loading {plan.name}", plan.estimate.total_bytes, children_bytes)
     is_ready = False
 
-    def greet(models: Sequence[ModelConfig]) -> None:
+    def print_summary(models: Sequence[ModelConfig]) -> None:
         nonlocal is_ready
         if _is_missing(plan.name, models, options):
             raise UnavailableError(f"'{plan.name}' is not served, so the server ends")
@@ -59,7 +59,7 @@ def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) 
         failures.update({failure.name: failure for failure in failed})
 
     with progress:
-        exit_code = run(options, on_ready=greet, on_failures=note)
+        exit_code = run(options, on_ready=print_summary, on_failures=note)
         progress.stop("failed" if exit_code else "interrupted")  # too late where it was greeted
     if not is_ready and exit_code:
         for sentence in warnings:

@@ -221,9 +221,9 @@ class FrontLoop:
         self.connections[number] = connection
         if self._is_held:
             connection.hold(True)
-        self._run(self._greet(connection, sock, service))
+        self._run(self._connect_client(connection, sock, service))
 
-    async def _greet(self, connection: ClientConnection, sock: socket.socket, service: int) -> None:
+    async def _connect_client(self, connection: ClientConnection, sock: socket.socket, service: int) -> None:
         """Makes the socket's transport, behind a TLS handshake where the service has one."""
         try:
             await self._handshakes.connect(connection, sock, self._certificates.context(service))

@@ -20,7 +20,7 @@ class BeamScheduler(Protocol):
     def move(self, moves: Items[Move]) -> list[BlockCopy]:
         """Lets beams go on; returns which blocks have to be copied before the next step."""
 
-    def park(self, beams: Items[Sequence]) -> None:
+    def suspend(self, beams: Items[Sequence]) -> None:
         """Beams that do not go on."""
 
 
@@ -61,7 +61,7 @@ class BeamGroup:
         if admission != writer.admissions or writer.slot < 0 or self.error:
             return None  # of tokens, or in blocks, that it does not have any more, or of no use
         self._reports[writer] = admission, report
-        waiting = [one for one in self._writers if one.is_parked]
+        waiting = [one for one in self._writers if one.is_suspended]
         if waiting:  # after others have needed the blocks
             scheduler.spread([writer, *waiting])
             return None
@@ -81,7 +81,7 @@ class BeamGroup:
         idle = [one for one in self.peers if one not in [move.beam for move in moves]]
         self._writers = [move.beam for move in moves]
         self.peers[:] = [*self._writers, *idle]
-        scheduler.park(idle)
+        scheduler.suspend(idle)
         return scheduler.move(moves)
 
     def _assign(self, steps: Items[tuple[int, int]]) -> list[Move]:
@@ -129,7 +129,7 @@ class BeamGroup:
 
 
 def _peer_of(leader: Sequence) -> Sequence:
-    return replace(leader, tokens=leader.tokens.copy(), keys=leader.keys.copy(), blocks=[], is_parked=True)
+    return replace(leader, tokens=leader.tokens.copy(), keys=leader.keys.copy(), blocks=[], is_suspended=True)
 
 
 def _reason_of(found: Hypothesis) -> FinishReason:

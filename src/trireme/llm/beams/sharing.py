@@ -60,5 +60,5 @@ def _take_over(pool: BlockPool, beam: Sequence, parent: Sequence, count: int, bl
     beam.remembered = min(parent.remembered, count)
     beam.history = None
     beam.is_long = parent.is_long
-    beam.is_parked = False
+    beam.is_suspended = False
     beam.admissions += 1  # what is under way of its old tokens is of no use

@@ -133,7 +133,7 @@ class Http2Connection(FrameReader):
         self._expects_settings = True
         self._receive_left = limits.connection_window_bytes
         self._stalled_since_ns: int | None = None
-        self._greet()
+        self._send_preface()
 
     def receive(self, data: bytes) -> None:
         """Takes what the socket gave; answers collect in `outbound.pieces`."""
@@ -177,7 +177,7 @@ class Http2Connection(FrameReader):
         elif self._clock() - self._stalled_since_ns > self._limits.stall_s * 1e9:
             self.close(ENHANCE_YOUR_CALM, "responses wait for a window that never opens")
 
-    def _greet(self) -> None:
+    def _send_preface(self) -> None:
         limits = self._limits
         self.outbound.pieces.append(
             settings_frame(

@@ -29,7 +29,7 @@ def follow(link: socket.socket) -> None:
         _tell(link, {"blocks": part.limits.block_count, "pid": os.getpid()})
         follower = Follower(part, json.loads(_line(lines.readline()))["blocks"])
         _tell(link, {"ready": True})
-        while follower.obey(*receive(link)):
+        while follower.run_order(*receive(link)):
             pass
     except ConnectionError:
         return
@@ -50,7 +50,7 @@ class Follower:
         self._layouts = LayoutBuilder(pages, self._tables, part.device, part.dtype, is_causal_known=is_fused)
         self._logits: RowLogits | None = None
 
-    def obey(self, order: Order, parts: list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]) -> bool:
+    def run_order(self, order: Order, parts: list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]) -> bool:
         """Whether there is more to come."""
         with torch.inference_mode():
             if order is Order.STEP:

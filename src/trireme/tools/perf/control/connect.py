@@ -25,9 +25,9 @@ def connect(options: PerfOptions) -> ServerCalls:
     return HttpServerCalls(address, options.headers, context)
 
 
-def knock(options: PerfOptions, path: str) -> None:
+def probe(options: PerfOptions, path: str) -> None:
     """Asks a server over HTTP for this, and takes any answer; raises PerfError where none comes."""
     address = server_address(options)
     context = tls_context(options.tls, ["http/1.1"]) if address.is_tls else None
     with contextlib.closing(HttpServerCalls(address, options.headers, context)) as calls:
-        calls.knock(path)
+        calls.probe(path)

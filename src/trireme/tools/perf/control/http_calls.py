@@ -56,7 +56,7 @@ class HttpServerCalls:
     def unregister_region(self, name: str) -> None:
         self._ask("POST", f"/v2/systemsharedmemory/region/{quote(name, safe='')}/unregister", b"")
 
-    def knock(self, path: str) -> None:
+    def probe(self, path: str) -> None:
         """Any answer will do; raises PerfError where none comes."""
         with awaiting(self._authority, path):
             self._answer("GET", path, None)

@@ -13,7 +13,7 @@ import orjson
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import encode_bytes
 from trireme.tools.perf.address import Address
-from trireme.tools.perf.control.connect import connect, knock, server_address
+from trireme.tools.perf.control.connect import connect, probe, server_address
 from trireme.tools.perf.data.batches import RequestContent, RequestInput
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.llm.options import LlmOptions
@@ -56,7 +56,7 @@ def prepare(options: LlmOptions, prompts: Sequence[Prompt]) -> PreparedLoad:
     """A load of these prompts, whose answers are kept; raises PerfError."""
     if options.endpoint_type == "kserve":
         return _prepare_tensors(options, prompts)
-    knock(load_options(options), _ASKED_FIRST.get(options.endpoint_type, "/v1/models"))
+    probe(load_options(options), _ASKED_FIRST.get(options.endpoint_type, "/v1/models"))
     bodies = [RequestContent((), (), payload=orjson.dumps(body_of(options, prompt))) for prompt in prompts]
     prepared = prepared_bodies(load_options(options), bodies, _path(options))
     return replace(prepared, recipe=replace(prepared.recipe, keeps_bodies=True))

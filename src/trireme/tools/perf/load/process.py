@@ -125,7 +125,7 @@ class _Commands:
     def ready(self, event: int) -> None:
         try:
             name, arguments = _read(self._control)
-            self._obey(name, arguments)
+            self._run_command(name, arguments)
         except (OSError, EOFError):  # the run is gone
             self.is_over = True
 
@@ -138,7 +138,7 @@ class _Commands:
             with contextlib.suppress(OSError):
                 _write(self._control, None)
 
-    def _obey(self, name: str, arguments: tuple[Any, ...]) -> None:
+    def _run_command(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name == "stop":
             self._driver.stop()
             self._deadline = time.monotonic() + _DRAIN_S
