@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from trireme.access.log_lines import FORMATS
-from trireme.access.visit import VisitRecord
+from trireme.access.tracked_request import AccessRecord
 from trireme.core.errors import InvalidArgumentError
 from trireme.observe.files.line_file import LineFile
 from trireme.observe.prometheus import PageWriter
@@ -26,14 +26,14 @@ _CLOSE_S: Final = 2.0
 
 
 class AccessLog:
-    """Implements `VisitLog` and `MetricsSource`. `record` is for the event loop's thread and never waits."""
+    """Implements `AccessRecorder` and `MetricsSource`. `record` is for the event loop's thread and never waits."""
 
     def __init__(self, place: str, line_format: str = "json", *, max_waiting: int = MAX_WAITING) -> None:
         """Raises ServingError where the file cannot be opened."""
         self._format = FORMATS[line_format]
         self._sink: LineSink = _StandardOutput() if place == STANDARD_OUTPUT else _open_file(place)
         self._place = place
-        self._waiting: deque[VisitRecord] = deque()
+        self._waiting: deque[AccessRecord] = deque()
         self._max_waiting = max_waiting
         self._dropped = 0  # for want of a place to wait: counted by the loop's thread
         self._lost = 0  # for want of a disk: counted by the writing thread
@@ -44,7 +44,7 @@ class AccessLog:
         self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
         self._thread.start()
 
-    def record(self, record: VisitRecord) -> None:
+    def record(self, record: AccessRecord) -> None:
         if len(self._waiting) < self._max_waiting:
             self._waiting.append(record)
         else:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from trireme.access.visit import VisitRecord
+from trireme.access.tracked_request import AccessRecord
 
-Line = Callable[[VisitRecord], bytes]
+Line = Callable[[AccessRecord], bytes]
 _ESCAPES: Final = {
     **{code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))},
     ord('"'): '\\"',
@@ -23,16 +23,16 @@ _CLIENT_LEFT: Final = 499
 """The number that other servers write for a client that left before its answer began."""
 
 
-def json_line(record: VisitRecord) -> bytes:
+def json_line(record: AccessRecord) -> bytes:
     """One object; what is beyond ASCII is escaped, so nothing a client sends can end the line or move the cursor."""
     fields = {
         "time": _iso_time(record.time_s),
         "peer": record.peer,
         "key": record.key,
-        "protocol": record.door.protocol,
-        "method": record.door.method,
-        "path": record.door.path,
-        "group": record.door.group,
+        "protocol": record.target.protocol,
+        "method": record.target.method,
+        "path": record.target.path,
+        "group": record.target.group,
         "model": record.model,
         "status": record.status,
         "received_bytes": record.received_bytes,
@@ -44,13 +44,13 @@ def json_line(record: VisitRecord) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
-def common_line(record: VisitRecord) -> bytes:
+def common_line(record: AccessRecord) -> bytes:
     """`host - key [time] "request" status bytes`, and behind it the model, the request's bytes and the seconds."""
     moment = time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(record.time_s))
-    door = record.door
-    version = "HTTP/1.1" if door.protocol == "HTTP" else "HTTP/2.0"
-    status = (record.status or _CLIENT_LEFT) if door.protocol == "HTTP" else _HTTP_STATUS.get(record.status, 500)
-    request = f"{door.method} {_escaped(door.path)} {version}"
+    target = record.target
+    version = "HTTP/1.1" if target.protocol == "HTTP" else "HTTP/2.0"
+    status = (record.status or _CLIENT_LEFT) if target.protocol == "HTTP" else _HTTP_STATUS.get(record.status, 500)
+    request = f"{target.method} {_escaped(target.path)} {version}"
     line = (
         f'{record.peer} - {record.key} [{moment}] "{request}" {status} {record.sent_bytes} '
         f'"{_escaped(record.model) or "-"}" {record.received_bytes} {record.duration_ns / 1e9:.6f}\n'

@@ -19,19 +19,19 @@ from waiting import until
 from trireme.access import access_log
 from trireme.access.access_log import AccessLog
 from trireme.access.log_lines import common_line, json_line
-from trireme.access.visit import Door, Visit, VisitRecord
+from trireme.access.tracked_request import AccessRecord, RequestTarget, TrackedRequest
 from trireme.core.errors import InvalidArgumentError
 from trireme.observe.prometheus import PageWriter
 
-INFER = Door("HTTP", "POST", "/v2/models/adder/infer", "inference", "adder")
+INFER = RequestTarget("HTTP", "POST", "/v2/models/adder/infer", "inference", "adder")
 
 
-def record(status: int = 200, door: Door = INFER, model: str = "adder", **changes: Any) -> VisitRecord:
+def record(status: int = 200, target: RequestTarget = INFER, model: str = "adder", **changes: Any) -> AccessRecord:
     values = {
         "time_s": 1_700_000_000.25,
         "peer": "10.0.0.7",
         "key": "ci",
-        "door": door,
+        "target": target,
         "model": model,
         "status": status,
         "received_bytes": 12,
@@ -40,7 +40,7 @@ def record(status: int = 200, door: Door = INFER, model: str = "adder", **change
         "request_count": 1,
         "is_cut_off": False,
     }
-    return VisitRecord(**{**values, **changes})
+    return AccessRecord(**{**values, **changes})
 
 
 def test_a_json_line_has_all_there_is_to_know() -> None:
@@ -73,9 +73,9 @@ def test_a_common_line_is_one_that_tools_know() -> None:
 
 @pytest.mark.parametrize(("code", "status"), [(0, 200), (16, 401), (7, 403), (8, 429), (5, 404), (13, 500), (2, 500)])
 def test_a_common_line_tells_grpc_calls_in_the_numbers_of_http(code: int, status: int) -> None:
-    door = Door("gRPC", "POST", "/inference.GRPCInferenceService/ModelInfer", "inference")
-    assert f'ModelInfer HTTP/2.0" {status} '.encode() in common_line(record(code, door))
-    assert json.loads(json_line(record(code, door)))["status"] == code
+    target = RequestTarget("gRPC", "POST", "/inference.GRPCInferenceService/ModelInfer", "inference")
+    assert f'ModelInfer HTTP/2.0" {status} '.encode() in common_line(record(code, target))
+    assert json.loads(json_line(record(code, target)))["status"] == code
 
 
 def test_a_common_line_has_a_number_for_a_client_that_left() -> None:
@@ -86,9 +86,9 @@ def test_a_common_line_has_a_number_for_a_client_that_left() -> None:
 @pytest.mark.parametrize("line", [json_line, common_line])
 @pytest.mark.parametrize("nasty", ['a\nb"c', "\x1b[2J", "\\", "\x7f\x85\u2028", "\udcff", "\0"])
 def test_nothing_that_a_client_sends_ends_a_line_or_moves_a_cursor(
-    line: Callable[[VisitRecord], bytes], nasty: str
+    line: Callable[[AccessRecord], bytes], nasty: str
 ) -> None:
-    written = line(record(door=Door("HTTP", "GET", f"/{nasty}", "health"), model=nasty))
+    written = line(record(target=RequestTarget("HTTP", "GET", f"/{nasty}", "health"), model=nasty))
     assert written.count(b"\n") == 1
     assert written[:-1].decode().isprintable()
 
@@ -145,15 +145,17 @@ def test_a_disk_that_hangs_costs_lines_and_no_time(
 
 
 def test_names_of_any_length_are_written_down_cut() -> None:
-    kept: list[VisitRecord] = []
+    kept: list[AccessRecord] = []
     name = "m" * 60_000
     path = f"/v2/models/{name}/infer"
-    visit = Visit(Door("HTTP", "POST", path, "inference", name), "10.0.0.7", None, SimpleNamespace(record=kept.append))
-    visit.end()
+    tracked = TrackedRequest(
+        RequestTarget("HTTP", "POST", path, "inference", name), "10.0.0.7", None, SimpleNamespace(record=kept.append)
+    )
+    tracked.end()
     line = json.loads(json_line(kept[0]))
     assert line["path"] == f"{path[:1024]}..."
     assert line["model"] == f"{name[:256]}..."
-    assert not kept[0].door.model
+    assert not kept[0].target.model
 
 
 def test_a_full_disk_is_told_once_and_lines_come_again_when_it_has_room(

@@ -17,7 +17,7 @@ from trireme.access.key_metrics import KeyMetrics
 from trireme.access.key_ring import KeyRing
 from trireme.access.key_secret import digest_of, hash_text
 from trireme.access.log_lines import common_line, json_line
-from trireme.access.visit import Door, VisitRecord
+from trireme.access.tracked_request import AccessRecord, RequestTarget
 
 PATH = Path("keys.toml")
 WORDS = st.sampled_from(
@@ -51,8 +51,8 @@ def test_a_secret_opens_its_own_key_and_no_other(kept: bytes, sent: bytes) -> No
 
 @given(st.text(), st.text())
 def test_a_line_stays_one_printable_line(path: str, model: str) -> None:
-    door = Door("HTTP", "GET", path, "health")
-    record = VisitRecord(0.0, "::1", "a", door, model, 200, 0, 0, 0, 1, False)
+    target = RequestTarget("HTTP", "GET", path, "health")
+    record = AccessRecord(0.0, "::1", "a", target, model, 200, 0, 0, 0, 1, False)
     for line in (json_line(record), common_line(record)):
         assert line.count(b"\n") == 1
         assert not any(character < 32 for character in line[:-1])

@@ -6,8 +6,8 @@ import pytest
 
 from trireme.access.api_key import ApiKey, Quota
 from trireme.access.key_metrics import KeyStats
+from trireme.access.tracked_request import RequestTarget, TrackedRequest
 from trireme.access.usage import KeyUsage
-from trireme.access.visit import Door, Visit
 from trireme.core.errors import QuotaExceededError
 
 SECOND = 1_000_000_000
@@ -114,15 +114,15 @@ def test_health_takes_nothing_of_any_quota_and_is_counted() -> None:
     usage = usage_of(Quota(requests_per_second=1, bytes_per_second=10, requests_in_flight=1))
     usage.begin_request(0)
     for group in ("health", "inference"):
-        visit = Visit(Door("HTTP", "GET", "/", group), "peer", usage, None)
+        tracked = TrackedRequest(RequestTarget("HTTP", "GET", "/", group), "peer", usage, None)
         if group == "inference":
             with pytest.raises(QuotaExceededError):
-                visit.begin_request()
+                tracked.begin_request()
             continue
-        visit.begin_request()
-        visit.count_received(1000)
-        visit.count_sent(1000)
-        visit.end()
+        tracked.begin_request()
+        tracked.count_received(1000)
+        tracked.count_sent(1000)
+        tracked.end()
     assert (usage.stats.request_count, usage.stats.in_flight) == (2, 1)
     assert (usage.stats.received_bytes, usage.stats.sent_bytes) == (1000, 1000)
     usage.end_requests(1)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trireme.access.visit import Visit
+from trireme.access.tracked_request import TrackedRequest
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError, unwritten_error
 from trireme.core.request import InferenceRequest
@@ -47,7 +47,7 @@ class Call(ABC):
         "is_done",
         "plan",
         "stream",
-        "visit",
+        "tracked",
     )
 
     def __init__(self, connection: Connection, stream: Stream, plan: CallPlan) -> None:
@@ -56,7 +56,7 @@ class Call(ABC):
         self.stream = stream
         self.plan = plan
         self.is_done = False
-        self.visit: Visit | None = None
+        self.tracked: TrackedRequest | None = None
         self._assembler: grpc.MessageAssembler | None = None
         self._charged_bytes = 0  # to the connection, for what came compressed
         self._deadline: asyncio.TimerHandle | None = None
@@ -97,9 +97,9 @@ class Call(ABC):
     def abandon(self) -> None:
         """The client left: nothing can be sent any more, and what runs for the call is cancelled."""
         requests = self._take_requests()
-        if self.visit is not None:
-            self.visit.status = grpc.CANCELLED
-            self.visit.end(is_cut_off=True)
+        if self.tracked is not None:
+            self.tracked.status = grpc.CANCELLED
+            self.tracked.end(is_cut_off=True)
         self._close()
         for request in requests:
             request.cancel()
@@ -107,8 +107,8 @@ class Call(ABC):
     def finish(self, status: int, text: str = "") -> None:
         """Ends the call with a status, behind whatever was sent before."""
         if not self.is_done:
-            if self.visit is not None:
-                self.visit.status = status
+            if self.tracked is not None:
+                self.tracked.status = status
             self.connection.http2.outbound.send_headers(self.stream, grpc.trailers_only(status, text), True)
             self.connection.schedule_flush()
             self._close()
@@ -170,8 +170,8 @@ class Call(ABC):
             if self._expected_bytes:
                 self.connection.expect(-self._expected_bytes)
                 self._expected_bytes = 0
-            if self.visit is not None:
-                self.visit.end()
+            if self.tracked is not None:
+                self.tracked.end()
             if self._held_bytes:
                 self.hold(-self._held_bytes)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from trireme.access.gate import Gate
 from trireme.access.key_ring import Credential
-from trireme.access.visit import Door
+from trireme.access.tracked_request import RequestTarget
 from trireme.core.errors import AccessError, QuotaExceededError
 from trireme.frontends.grpc.plan import CallPlan, Method
 from trireme.frontends.grpc.status import status_of
@@ -34,9 +34,9 @@ class Guard:
         gate = self._gate
         if not gate.watches(method.protocol):
             return method
-        door = Door("gRPC", "POST", headers.path.decode("utf-8", "replace"), method.protocol)
+        target = RequestTarget("gRPC", "POST", headers.path.decode("utf-8", "replace"), method.protocol)
         credential = gate.credential(_key_in(headers, self._key_header)[1])
-        return method._replace(open=_Entrance(gate, door, credential, method).open)
+        return method._replace(open=_GuardedMethod(gate, target, credential, method).open)
 
     def key_header_of(self, headers: RequestHeaders) -> bytes:
         """The header that carries the client's key, which no model is to see; b"" for none."""
@@ -47,48 +47,48 @@ class Guard:
         wants to know."""
         if self._gate.log is None:
             return None
-        door = Door("gRPC", "POST", headers.path.decode("utf-8", "replace"), protocol)
+        target = RequestTarget("gRPC", "POST", headers.path.decode("utf-8", "replace"), protocol)
 
         def tell(peer: str) -> None:
-            visit = self._gate.arrive(door, peer, self._gate.credential(_key_in(headers, self._key_header)[1]))
-            visit.status = status
-            visit.end()
+            tracked = self._gate.arrive(target, peer, self._gate.credential(_key_in(headers, self._key_header)[1]))
+            tracked.status = status
+            tracked.end()
 
         return tell
 
 
-class _Entrance:
+class _GuardedMethod:
     """One way in: the same for all calls with the same headers."""
 
-    __slots__ = ("_credential", "_door", "_gate", "_method")
+    __slots__ = ("_credential", "_gate", "_method", "_target")
 
-    def __init__(self, gate: Gate, door: Door, credential: Credential | None, method: Method) -> None:
+    def __init__(self, gate: Gate, target: RequestTarget, credential: Credential | None, method: Method) -> None:
         self._gate = gate
-        self._door = door
+        self._target = target
         self._credential = credential
         self._method = method
 
     def open(self, connection: Connection, stream: Stream, plan: CallPlan) -> OpenCall | None:
         """The call, or None after a refusal was sent."""
-        visit = self._gate.arrive(self._door, connection.peer, self._credential)
+        tracked = self._gate.arrive(self._target, connection.peer, self._credential)
         try:
-            self._gate.check(self._door, visit)
+            self._gate.check(self._target, tracked)
             if not self._method.counts_messages:
-                visit.begin_request()
+                tracked.begin_request()
             elif self._gate.keys is not None:
-                visit.look_again = partial(self._look_again, connection.peer)
+                tracked.look_again = partial(self._look_again, connection.peer)
         except AccessError as error:
-            visit.status = status_of(error)
-            visit.end()
+            tracked.status = status_of(error)
+            tracked.end()
             connection.http2.outbound.send_headers(stream, refusal_block(error), True)
             return None
         call = self._method.open(connection, stream, plan)
         if call is not None:
-            call.visit = visit
+            call.tracked = tracked
         return call
 
     def _look_again(self, peer: str) -> None:
-        self._gate.check(self._door, self._gate.arrive(self._door, peer, self._credential))
+        self._gate.check(self._target, self._gate.arrive(self._target, peer, self._credential))
 
 
 def refusal_block(error: AccessError) -> bytes:

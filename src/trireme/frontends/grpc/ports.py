@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from trireme.access.visit import Visit
+from trireme.access.tracked_request import TrackedRequest
 from trireme.core.elements import Buffer
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.inflight import ConnectionBytes
@@ -14,7 +14,7 @@ from trireme.protocol.http2.connection import Http2Connection
 class OpenCall(Protocol):
     """A call, as its connection sees it. All methods are for the event loop's thread."""
 
-    visit: Visit | None
+    tracked: TrackedRequest | None
     """Set where somebody wants to know who calls, and what becomes of it."""
 
     def receive(self, data: Buffer, is_ended: bool) -> None:

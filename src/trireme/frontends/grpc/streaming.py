@@ -63,8 +63,8 @@ class StreamCall(Call):
             for is_compressed, message in assembler.feed(data):
                 if self.is_done or self._trailers is not None:
                     return
-                if self.visit is not None:
-                    self.visit.count_received(len(message))
+                if self.tracked is not None:
+                    self.tracked.count_received(len(message))
                 if is_compressed or self._work is not None:
                     self._take(message, is_compressed)
                 else:
@@ -92,8 +92,8 @@ class StreamCall(Call):
     def finish(self, status: int = grpc.OK, text: str = "") -> None:
         if self.is_done or self._trailers is not None:
             return
-        if self.visit is not None:
-            self.visit.status = status
+        if self.tracked is not None:
+            self.tracked.status = status
         self._trailers = grpc.trailers(status, text)
         if self._work is not None:
             self._work.drop()
@@ -185,8 +185,8 @@ class StreamCall(Call):
     def _collect(self, framed: Framed) -> None:
         if not self._outbox:
             self.connection.add_dirty(self)
-        if self.visit is not None:
-            self.visit.count_sent(framed[1])
+        if self.tracked is not None:
+            self.tracked.count_sent(framed[1])
         self._outbox += framed[0]
         self._outbox_bytes += framed[1]
 

@@ -91,8 +91,8 @@ class UnaryCall(Call):
             self._any_work().compute(partial(grpc.frame_message, pieces, size, encoding), self._send)
 
     def _send(self, framed: Framed) -> None:
-        if self.visit is not None:
-            self.visit.count_sent(framed[1])
+        if self.tracked is not None:
+            self.tracked.count_sent(framed[1])
         connection, headers = self.connection, grpc.PREPARED_HEADERS[self.plan.response_encoding]
         connection.http2.outbound.send_unary(self.stream, headers, framed[0], framed[1], grpc.OK_TRAILERS)
         connection.schedule_flush()
@@ -114,8 +114,8 @@ class UnaryCall(Call):
 
     def _begin(self, message: Buffer) -> None:
         """The request is complete."""
-        if self.visit is not None:
-            self.visit.count_received(len(message))
+        if self.tracked is not None:
+            self.tracked.count_received(len(message))
         try:
             self.handle(message)
         except ServingError as error:

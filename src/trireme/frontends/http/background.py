@@ -87,10 +87,10 @@ def _work_of(exchange: Exchange, threads: ThreadPoolExecutor, fail: Callable[[Ex
 
 async def _answered(exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
     try:
-        if exchange.visit is None:
+        if exchange.tracked is None:
             await work
         else:
-            with acting(exchange.visit.actor):
+            with acting(exchange.tracked.actor):
                 await work
     except Exception as error:
         _fail(exchange, None, error)

@@ -22,7 +22,7 @@ from trireme.frontends.http.admission import (
 )
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
 from trireme.frontends.http.exchange import Exchange
-from trireme.frontends.http.guard import refused_visit
+from trireme.frontends.http.guard import refused_request
 from trireme.frontends.http.head import MalformedHeadError, RequestHead, closing_head
 from trireme.frontends.http.socket_side import ConnectionOwner, OrderedAnswers
 from trireme.frontends.http.status import status_of
@@ -320,7 +320,7 @@ class Connection(OrderedAnswers):
 
     def _answer_refused(self, answer_head: RequestHead, head: RequestHead, error: ServingError) -> None:
         exchange = Exchange(self, answer_head, b"")
-        exchange.visit = refused_visit(self._owner.gate, head, self.peer)
+        exchange.tracked = refused_request(self._owner.gate, head, self.peer)
         self._exchanges.append(exchange)
         if not answer_head.is_keep_alive:
             self._is_last_read = True
@@ -332,10 +332,10 @@ class Connection(OrderedAnswers):
     def _refuse(self, status: int, message: str, head: RequestHead | None = None) -> None:
         """Answers what is not a request that can be served, behind earlier answers, and ends the connection."""
         head = head or self._head
-        visit = refused_visit(self._owner.gate, head, self.peer)
+        tracked = refused_request(self._owner.gate, head, self.peer)
         self._stop_receiving()
         exchange = Exchange(self, closing_head(), b"")
-        exchange.visit = visit
+        exchange.tracked = tracked
         self._exchanges.append(exchange)
         exchange.send(answers.typed(exchange.head, status, refusal_body(head, status, message)))
 
@@ -386,6 +386,6 @@ class RestrictedConnection(Connection):
             super()._dispatch(head, body)
             return
         exchange = Exchange(self, head, b"")
-        exchange.visit = refused_visit(self._owner.gate, head, self.peer)
+        exchange.tracked = refused_request(self._owner.gate, head, self.peer)
         self._exchanges.append(exchange)
         exchange.send(answers.typed(head, 503, refusal_body(head, 503, self._place.refusal)))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from trireme.access.visit import Visit
+from trireme.access.tracked_request import TrackedRequest
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError, UnavailableError, unwritten_error
 from trireme.core.request import InferenceRequest, RespondCallback
@@ -69,7 +69,7 @@ class Exchange:
         "received_ns",
         "request",
         "share",
-        "visit",
+        "tracked",
         "work",
     )
 
@@ -82,7 +82,7 @@ class Exchange:
         self.has_begun = False  # some of a streamed answer is out
         self.received_ns = 0  # set where the request may be traced
         self.held: list[Buffer] | None = None
-        self.visit: Visit | None = None  # where somebody wants to know who asks, and what becomes of it
+        self.tracked: TrackedRequest | None = None  # where somebody wants to know who asks, and what becomes of it
         self.work: OrderedWork | None = None  # done for it beside the event loop
         self.share: InflationShare | None = None  # of the memory for bodies that came compressed, until it is read
         self.leave_line: Callable[[], None] | None = None  # called where it waits for room, and is answered meanwhile
@@ -99,9 +99,9 @@ class Exchange:
             self.is_answered = True
             self._release()
             self.request = self.work = None  # which lead back here: only the garbage collector would free them
-            if self.visit is not None:
-                self._count(self.visit, data)
-                self.visit.end()
+            if self.tracked is not None:
+                self._count(self.tracked, data)
+                self.tracked.end()
             self.connection.complete(self, data)
 
     def send_parts(self, parts: list[Buffer]) -> None:
@@ -109,8 +109,8 @@ class Exchange:
         if not self.is_answered:
             self.has_begun = True
             for part in parts[:-1]:
-                if self.visit is not None:
-                    self._count(self.visit, part)
+                if self.tracked is not None:
+                    self._count(self.tracked, part)
                 self.connection.write_part(self, part)
             self.send(parts[-1])
 
@@ -118,8 +118,8 @@ class Exchange:
         """A part of an answer that goes on."""
         if not self.is_answered:
             self.has_begun = True
-            if self.visit is not None:
-                self._count(self.visit, data)
+            if self.tracked is not None:
+                self._count(self.tracked, data)
             self.connection.write_part(self, data)
 
     def send_json(self, body: bytes, status: int = 200) -> None:
@@ -252,10 +252,10 @@ class Exchange:
         request, self.request = self.request, None
         if request is not None:
             request.cancel()
-        if self.visit is not None:
-            self.visit.end(is_cut_off=True)
+        if self.tracked is not None:
+            self.tracked.end(is_cut_off=True)
 
-    def _count(self, visit: Visit, data: Buffer) -> None:
-        if not visit.status:
-            visit.status = int(bytes(data[9:12]))  # behind `HTTP/1.1 `
-        visit.count_sent(len(data))
+    def _count(self, tracked: TrackedRequest, data: Buffer) -> None:
+        if not tracked.status:
+            tracked.status = int(bytes(data[9:12]))  # behind `HTTP/1.1 `
+        tracked.count_sent(len(data))

@@ -9,7 +9,7 @@ from trireme.access.actor import acting
 from trireme.access.gate import Gate
 from trireme.access.groups import CONTROL_GROUPS
 from trireme.access.key_ring import Credential
-from trireme.access.visit import Door, Visit
+from trireme.access.tracked_request import RequestTarget, TrackedRequest
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 
@@ -27,9 +27,9 @@ class Guard:
         gate = self._gate
         if not gate.watches(group):
             return endpoint
-        door = Door("HTTP", head.method, head.path, group, head.model_name)
-        entrance = _Entrance(gate, door, gate.credential(_key_in(head, gate.key_header)[1]), endpoint)
-        return replace(endpoint, answer=entrance.answer, admit=entrance.admit)
+        target = RequestTarget("HTTP", head.method, head.path, group, head.model_name)
+        guarded = _GuardedEndpoint(gate, target, gate.credential(_key_in(head, gate.key_header)[1]), endpoint)
+        return replace(endpoint, answer=guarded.answer, admit=guarded.admit)
 
     @property
     def has_keys(self) -> bool:
@@ -41,45 +41,45 @@ class Guard:
         return "" if self._gate.keys is None else _key_in(head, self._gate.key_header)[0]
 
 
-class _Entrance:
+class _GuardedEndpoint:
     """One way in: the same for all requests with the same head."""
 
-    __slots__ = ("_credential", "_door", "_endpoint", "_gate")
+    __slots__ = ("_credential", "_endpoint", "_gate", "_target")
 
-    def __init__(self, gate: Gate, door: Door, credential: Credential | None, endpoint: Endpoint) -> None:
+    def __init__(self, gate: Gate, target: RequestTarget, credential: Credential | None, endpoint: Endpoint) -> None:
         self._gate = gate
-        self._door = door
+        self._target = target
         self._credential = credential
         self._endpoint = endpoint
 
     def answer(self, exchange: Exchange) -> None:
         """Lets the request in, or raises AccessError."""
-        visit = self._gate.arrive(self._door, exchange.connection.peer, self._credential)
-        exchange.visit = visit  # also of a refused one, whose answer is written down
-        self._gate.check(self._door, visit)
-        visit.begin_request()
-        visit.count_received(len(exchange.body))
-        if self._door.group in CONTROL_GROUPS:
-            with acting(visit.actor):
+        tracked = self._gate.arrive(self._target, exchange.connection.peer, self._credential)
+        exchange.tracked = tracked  # also of a refused one, whose answer is written down
+        self._gate.check(self._target, tracked)
+        tracked.begin_request()
+        tracked.count_received(len(exchange.body))
+        if self._target.group in CONTROL_GROUPS:
+            with acting(tracked.actor):
                 self._endpoint.answer(exchange)
         else:
             self._endpoint.answer(exchange)
 
     def admit(self, head: RequestHead, peer: str) -> None:
         """Raises AccessError for a request whose body need not be read. Quotas are looked at when it is there."""
-        self._gate.check(self._door, self._gate.arrive(self._door, peer, self._credential))
+        self._gate.check(self._target, self._gate.arrive(self._target, peer, self._credential))
 
 
-def refused_visit(gate: Gate, head: RequestHead | None, peer: str) -> Visit | None:
+def refused_request(gate: Gate, head: RequestHead | None, peer: str) -> TrackedRequest | None:
     """For the log: that of a request that no endpoint gets to see, as far as its head was read. None where nobody
     writes it down."""
     if gate.log is None:
         return None
     if head is None:
-        return gate.arrive(Door("HTTP", "-", "-", ""), peer, None)
+        return gate.arrive(RequestTarget("HTTP", "-", "-", ""), peer, None)
     group = "" if head.endpoint is None else head.endpoint.category
-    door = Door("HTTP", head.method, head.path, group, head.model_name)
-    return gate.arrive(door, peer, gate.credential(_key_in(head, gate.key_header)[1]))
+    target = RequestTarget("HTTP", head.method, head.path, group, head.model_name)
+    return gate.arrive(target, peer, gate.credential(_key_in(head, gate.key_header)[1]))
 
 
 def _key_in(head: RequestHead, key_header: str) -> tuple[str, bytes | None]:

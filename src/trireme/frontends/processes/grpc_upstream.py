@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from trireme.access.visit import Visit
+from trireme.access.tracked_request import TrackedRequest
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError, UnavailableError, unanswered_error
 from trireme.frontends.grpc.connection import GrpcConnection
@@ -214,7 +214,7 @@ class PassedCall:
         "refusal",
         "stream",
         "taken_bytes",
-        "visit",
+        "tracked",
     )
 
     def __init__(self, upstream: Upstream, stream: Stream, own_id: int, refusal: ServingError | None = None) -> None:
@@ -223,7 +223,7 @@ class PassedCall:
         """The client's."""
         self.own_id = own_id
         """Of the stream to the server process."""
-        self.visit: Visit | None = None  # the server process counts
+        self.tracked: TrackedRequest | None = None  # the server process counts
         self.is_idle = True
         self.is_midway = False
         self.awaits_client = False  # as far as the server process sees

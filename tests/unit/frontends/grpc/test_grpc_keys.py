@@ -11,13 +11,13 @@ from trireme.access.gate import Gate
 from trireme.access.key_metrics import KeyMetrics
 from trireme.access.key_ring import KeyRing
 from trireme.access.key_secret import digest_of
-from trireme.access.visit import VisitRecord
+from trireme.access.tracked_request import AccessRecord
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 
 
-class Records(list[VisitRecord]):
-    def record(self, record: VisitRecord) -> None:
+class Records(list[AccessRecord]):
+    def record(self, record: AccessRecord) -> None:
         self.append(record)
 
 
@@ -167,13 +167,13 @@ def test_triton_restrictions_hold_beside_keys(tools: Any, gate: Gate) -> None:
     assert status(client, client.infer(tools.infer_request(), metadata=[*word, *bearer("infer")])) == grpc.OK
 
 
-def test_every_visit_is_told_once_with_who_and_what(guarded: Any, tools: Any, records: Records) -> None:
+def test_every_request_is_told_once_with_who_and_what(guarded: Any, tools: Any, records: Records) -> None:
     request = tools.infer_request()
     _, body = guarded.answers_of(guarded.infer(request, metadata=bearer("infer")))
     guarded.answers_of(guarded.infer(tools.infer_request("nope"), metadata=bearer("infer")))
     guarded.answers_of(guarded.infer(request))
     first, second, third = records
-    assert (first.key, first.door.path, first.model) == ("infer", f"{tools.SERVICE}ModelInfer", "ident")
+    assert (first.key, first.target.path, first.model) == ("infer", f"{tools.SERVICE}ModelInfer", "ident")
     assert (first.status, first.received_bytes, first.sent_bytes) == (
         grpc.OK,
         len(request.SerializeToString()),
@@ -209,7 +209,7 @@ def test_calls_that_are_refused_for_their_headers_are_told_too(tools: Any, gate:
     client = tools.Client(gate, restricted_protocols={"inference": ("secret", "word")})
     client.call(f"{tools.SERVICE}Nothing", tools.infer_request())
     client.infer(tools.infer_request(), metadata=bearer("infer"))
-    assert [(record.status, record.key, record.door.group) for record in records] == [
+    assert [(record.status, record.key, record.target.group) for record in records] == [
         (grpc.UNIMPLEMENTED, "anonymous", ""),
         (grpc.UNAVAILABLE, "infer", "inference"),
     ]

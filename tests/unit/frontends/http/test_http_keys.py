@@ -12,7 +12,7 @@ from trireme.access.gate import Gate
 from trireme.access.key_metrics import KeyMetrics
 from trireme.access.key_ring import KeyRing
 from trireme.access.key_secret import digest_of
-from trireme.access.visit import VisitRecord
+from trireme.access.tracked_request import AccessRecord
 from trireme.frontends.http.options import MetricsFrontendOptions
 from trireme.frontends.metrics import MetricsFrontend
 
@@ -21,8 +21,8 @@ INFER = "/v2/models/ident/infer"
 BEARER = "Authorization: Bearer "
 
 
-class Records(list[VisitRecord]):
-    def record(self, record: VisitRecord) -> None:
+class Records(list[AccessRecord]):
+    def record(self, record: AccessRecord) -> None:
         self.append(record)
 
 
@@ -182,16 +182,16 @@ def test_requests_bytes_and_refusals_are_counted(guarded: Any, post: Any, get: A
     assert gate.keys.metrics.unauthenticated_count == 1
 
 
-def test_every_visit_is_told_once_with_who_and_what(guarded: Any, post: Any, get: Any, records: Records) -> None:
+def test_every_request_is_told_once_with_who_and_what(guarded: Any, post: Any, get: Any, records: Records) -> None:
     answer = guarded.ask(post(INFER, BODY, BEARER + "infer"))
     guarded.ask(get("/v2/health/live"))
     guarded.ask(get("/nothing"))
     first, second, third = records
-    assert (first.key, first.door.path, first.model, first.status) == ("infer", INFER, "ident", 200)
+    assert (first.key, first.target.path, first.model, first.status) == ("infer", INFER, "ident", 200)
     assert (first.received_bytes, first.sent_bytes, first.request_count) == (len(BODY), len(answer), 1)
     assert not first.is_cut_off
-    assert (second.key, second.status, second.door.group, second.request_count) == ("anonymous", 401, "health", 0)
-    assert (third.status, third.door.path, third.door.group) == (404, "/nothing", "")
+    assert (second.key, second.status, second.target.group, second.request_count) == ("anonymous", 401, "health", 0)
+    assert (third.status, third.target.path, third.target.group) == (404, "/nothing", "")
 
 
 def test_a_key_that_nobody_has_is_told_from_none(guarded: Any, post: Any, get: Any, records: Records) -> None:
@@ -223,7 +223,7 @@ def test_what_is_refused_before_it_is_read_is_told(
 
     loop.run_until_complete(story())
     (record,) = records
-    assert (record.key, record.status, record.door.method, record.door.path, record.model) == told
+    assert (record.key, record.status, record.target.method, record.target.path, record.model) == told
 
 
 def test_a_client_that_leaves_is_told_as_cut_off(guarded: Any, post: Any, records: Records) -> None:
@@ -245,7 +245,7 @@ def test_without_keys_and_log_endpoints_are_the_very_same(connect: Any) -> None:
     raw = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     endpoints = [client.connection._owner.heads.read(raw).endpoint for client in (plain, logged)]
     assert [endpoint.answer.__name__ for endpoint in endpoints] == ["answer", "answer"]
-    assert [type(endpoint.answer.__self__).__name__ for endpoint in endpoints] == ["InferEndpoint", "_Entrance"]
+    assert [type(endpoint.answer.__self__).__name__ for endpoint in endpoints] == ["InferEndpoint", "_GuardedEndpoint"]
 
 
 def test_a_key_is_not_forwarded_to_models(connect: Any, gate: Gate, post: Any, server: Any) -> None:

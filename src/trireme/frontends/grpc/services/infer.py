@@ -56,8 +56,8 @@ class InferCall(UnaryCall):
         self.note_read()
         context = self.context
         template, request_id, raw_contents = decoded
-        if self.visit is not None:
-            self.visit.model = template.model_name
+        if self.tracked is not None:
+            self.tracked.model = template.model_name
         inference = context.calls.open(template.model_name, template.model_version)
         if inference.is_decoupled:
             error = UnsupportedError(_DECOUPLED)
@@ -115,8 +115,8 @@ class InferCall(UnaryCall):
 def check_named_model(call: Call, names: RequestNames | None) -> None:
     """Raises the error that says why a long message, of which nobody has read more yet, is for no model."""
     if names is not None:
-        if call.visit is not None:
-            call.visit.model = names.model_name
+        if call.tracked is not None:
+            call.tracked.model = names.model_name
         call.context.calls.open(names.model_name, names.model_version)
 
 

@@ -48,11 +48,11 @@ class RpcCall(UnaryCall):
 
     def _ask(self, request: Any) -> None:
         self.note_read()
-        if self.visit is None:
+        if self.tracked is None:
             self._call(request)
         else:
-            self.visit.model = _model_of(request)
-            with acting(self.visit.actor):
+            self.tracked.model = _model_of(request)
+            with acting(self.tracked.actor):
                 self._call(request)
 
     def _call(self, request: Any) -> None:

@@ -72,8 +72,8 @@ class StreamedRequest:
             return
         call.ordered.append(self)
         try:
-            if call.visit is not None:
-                call.visit.begin_message()
+            if call.tracked is not None:
+                call.tracked.begin_message()
                 self.is_counted = True
             decoded = call.context.decoder.decode(message)
         except LongRequestError:
@@ -110,8 +110,8 @@ class StreamedRequest:
         context = call.context
         template, request_id, raw_contents = decoded
         try:
-            if call.visit is not None:
-                call.visit.model = template.model_name
+            if call.tracked is not None:
+                call.tracked.model = template.model_name
             inference = context.calls.open(template.model_name, template.model_version)
             if inference.is_decoupled:
                 self.is_ordered = False
@@ -350,8 +350,8 @@ class StreamInferCall(StreamCall):
         """A request had its last response."""
         if item.charged_bytes:
             self.charge(-item.charged_bytes)
-        if item.is_counted and self.visit is not None:
-            self.visit.end_request()
+        if item.is_counted and self.tracked is not None:
+            self.tracked.end_request()
         if item.held_bytes and not self.is_done:
             self.hold(-item.held_bytes)
         self.inflight.pop(item, None)

@@ -147,8 +147,8 @@ class ModelCalls:
     def _open(self, answer: Answer[RequestT], exchange: Exchange, request: RequestT) -> None:
         if exchange.is_abandoned:
             return
-        if exchange.visit is not None:
-            exchange.visit.model = request.model
+        if exchange.tracked is not None:
+            exchange.tracked.model = request.model
         try:
             call = self._server.calls.open(request.model, "")
         except NotFoundError:

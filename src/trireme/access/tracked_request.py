@@ -18,7 +18,7 @@ _MAX_MODEL: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class RequestTarget:
     """What a client asks for, as far as it follows from the head of its request."""
 
     protocol: str
@@ -33,14 +33,14 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class VisitRecord:
-    """A visit that is over, as the access log tells it."""
+class AccessRecord:
+    """A request that is over, as the access log tells it."""
 
     time_s: float
     """When it began, seconds since 1970."""
     peer: str
     key: str
-    door: Door
+    target: RequestTarget
     model: str
     status: int
     """An HTTP status, or a gRPC status code."""
@@ -53,19 +53,18 @@ class VisitRecord:
     """The client left before the end."""
 
 
-class VisitLog(Protocol):
-    """Where visits are written down."""
+class AccessRecorder(Protocol):
+    """Where requests are written down."""
 
-    def record(self, record: VisitRecord) -> None:
+    def record(self, record: AccessRecord) -> None:
         """Takes the record; never waits, never raises."""
 
 
-class Visit:
+class TrackedRequest:
     """Used on the event loop's thread by the exchange or the call that it belongs to."""
 
     __slots__ = (
         "_began_ns",
-        "_door",
         "_has_unknown_key",
         "_in_flight",
         "_is_ended",
@@ -74,6 +73,7 @@ class Visit:
         "_received_bytes",
         "_request_count",
         "_sent_bytes",
+        "_target",
         "_time_s",
         "look_again",
         "model",
@@ -83,18 +83,24 @@ class Visit:
     )
 
     def __init__(
-        self, door: Door, peer: str, usage: KeyUsage | None, log: VisitLog | None, *, has_unknown_key: bool = False
+        self,
+        target: RequestTarget,
+        peer: str,
+        usage: KeyUsage | None,
+        log: AccessRecorder | None,
+        *,
+        has_unknown_key: bool = False,
     ) -> None:
         self.peer = peer
         self.usage = usage
         """Of the key; None where no keys are asked for, or none was accepted."""
         self.look_again: Callable[[], None] | None = None
-        """Of a visit that may last longer than its key: raises AccessError where that does not open this any more."""
-        self.model = door.model
+        """Of one that may last longer than its key: raises AccessError where that does not open this any more."""
+        self.model = target.model
         self.status = 0
-        self._door = door
+        self._target = target
         self._has_unknown_key = has_unknown_key
-        self._is_free = door.group == HEALTH  # or a probe would use up what its key has for requests
+        self._is_free = target.group == HEALTH  # or a probe would use up what its key has for requests
         self._log = log
         self._in_flight = 0
         self._request_count = 0
@@ -113,10 +119,10 @@ class Visit:
     @property
     def actor(self) -> str:
         """Who asks, in the words of the audit lines."""
-        return f"'{self.key_name}' at {self.peer} over {self._door.protocol}"
+        return f"'{self.key_name}' at {self.peer} over {self._target.protocol}"
 
     def begin_request(self) -> None:
-        """One request of the visit; raises QuotaExceededError where the key has had its share."""
+        """It, or one request of a stream; raises QuotaExceededError where the key has had its share."""
         if self.usage is not None and self._is_free:
             self.usage.stats.request_count += 1
         elif self.usage is not None:
@@ -158,15 +164,15 @@ class Visit:
         if self._log is not None:
             self._log.record(self._record(is_cut_off))
 
-    def _record(self, is_cut_off: bool) -> VisitRecord:
-        door = self._door
-        if len(door.path) > _MAX_PATH:
-            door = replace(door, path=_cut(door.path, _MAX_PATH), model="")
-        return VisitRecord(
+    def _record(self, is_cut_off: bool) -> AccessRecord:
+        target = self._target
+        if len(target.path) > _MAX_PATH:
+            target = replace(target, path=_cut(target.path, _MAX_PATH), model="")
+        return AccessRecord(
             self._time_s,
             self.peer,
             self.key_name,
-            door,
+            target,
             self.model if len(self.model) <= _MAX_MODEL else _cut(self.model, _MAX_MODEL),
             self.status,
             self._received_bytes,
