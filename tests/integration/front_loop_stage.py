@@ -12,7 +12,7 @@ from trireme.app.front_ends import _front_plan
 from trireme.config.options.server import ServerOptions
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.front_loop import FrontLoop
-from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.process_link import ProcessLink
 
 
 class FrontLoopStage:
@@ -24,7 +24,7 @@ class FrontLoopStage:
         self._side, self._their_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.taken: list[tuple[Any, ...]] = []
         """What the front end has told."""
-        self.line = Line(asyncio.get_running_loop(), ours, self.taken.append, lambda: None)
+        self.link = ProcessLink(asyncio.get_running_loop(), ours, self.taken.append, lambda: None)
         self.front = FrontLoop(plan, theirs, self._their_side)
         self._clients: list[socket.socket] = []
 
@@ -33,7 +33,7 @@ class FrontLoopStage:
             connection.told(messages.ABORT, b"")
         await until(lambda: not self.front.connections)
         self.front.close()
-        for end in (self.line, self.front.line, self._side, self._their_side, *self._clients):
+        for end in (self.link, self.front.link, self._side, self._their_side, *self._clients):
             end.close()
 
     def connect(self, number: int, service: int) -> socket.socket:
@@ -43,13 +43,13 @@ class FrontLoopStage:
         self._clients.append(client)
         with theirs:
             socket.send_fds(self._side, [marshal.dumps((number, service))], [theirs.fileno()])
-        self.line.send((messages.OPEN, number, service, True))
+        self.link.send((messages.OPEN, number, service, True))
         return client
 
     def send_without_socket(self, number: int, service: int) -> None:
         """What comes of a client where the system leaves its socket out."""
         self._side.send(marshal.dumps((number, service)))
-        self.line.send((messages.OPEN, number, service, True))
+        self.link.send((messages.OPEN, number, service, True))
 
     async def told(self, kind: int) -> tuple[Any, ...]:
         """The next message of this kind; those before it are forgotten."""
@@ -70,5 +70,5 @@ async def read_all(client: socket.socket) -> bytes:
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - the line tells nobody
+        while not condition():  # noqa: ASYNC110 - the link tells nobody
             await asyncio.sleep(0.001)

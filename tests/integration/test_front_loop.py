@@ -20,7 +20,7 @@ from trireme.core.errors import InternalError
 from trireme.frontends.accepting import GRPC_SERVICE, HTTP_SERVICE
 from trireme.frontends.grpc.status import STOPPING
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.infer_lane import encode_error
+from trireme.frontends.processes.infer_relay import encode_error
 
 BODY = json.dumps(int_request(1, 2)).encode()
 HTTP_REQUEST = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
@@ -63,7 +63,7 @@ def test_no_more_is_read_of_a_client_than_the_server_process_looks_at() -> None:
             await asyncio.sleep(0.02)
             assert read_bytes(stage) - handed <= most
             step = min(200_000, read_bytes(stage) - handed)
-            stage.line.send((messages.HANDED, 1, step))
+            stage.link.send((messages.HANDED, 1, step))
             handed += step
         await sending
         await stage.close()
@@ -92,9 +92,9 @@ def test_a_request_that_no_message_can_carry_goes_on_as_it_came() -> None:
         stage = FrontLoopStage()
         loop, strange, plain = stage.front, Call(), Call()
         loop.calls = {1: strange, 2: plain}
-        loop.line.send((messages.INFER, 1, object()))
-        loop.line.send((messages.INFER, 2))
-        loop.line.flush()
+        loop.link.send((messages.INFER, 1, object()))
+        loop.link.send((messages.INFER, 2))
+        loop.link.flush()
         assert strange.ends == [messages.SEND_WHOLE]
         assert list(loop.calls.values()) == [plain]
         assert plain.ends == []
@@ -117,9 +117,9 @@ def test_a_request_that_comes_back_behind_the_end_is_answered(
         client = stage.connect(1, service)
         client.send(request_bytes)
         call = (await stage.told(messages.INFER))[1]
-        stage.line.send((messages.STOPPING,))
-        stage.line.send((messages.CLOSE, 1))
-        stage.line.send((messages.SEND_WHOLE, call))
+        stage.link.send((messages.STOPPING,))
+        stage.link.send((messages.CLOSE, 1))
+        stage.link.send((messages.SEND_WHOLE, call))
         received = await read_all(client)
         assert answer in received
         assert b"Server is stopping" in received
@@ -138,8 +138,8 @@ def test_a_connection_that_alone_ends_is_closed_behind_a_request_that_comes_back
         client = stage.connect(1, HTTP_SERVICE)
         client.send(HTTP_REQUEST)
         call = (await stage.told(messages.INFER))[1]
-        stage.line.send((messages.CLOSE, 1))
-        stage.line.send((messages.SEND_WHOLE, call))
+        stage.link.send((messages.CLOSE, 1))
+        stage.link.send((messages.SEND_WHOLE, call))
         assert await read_all(client) == b""
         assert stage.front.connections == {}
         await stage.close()
@@ -153,8 +153,8 @@ def test_a_grpc_call_that_was_passed_on_is_answered_when_the_server_closes() -> 
         client = stage.connect(1, GRPC_SERVICE)
         client.send(GRPC_LIVE)
         await stage.told(messages.READ)
-        stage.line.send((messages.STOPPING,))
-        stage.line.send((messages.CLOSE, 1))
+        stage.link.send((messages.STOPPING,))
+        stage.link.send((messages.CLOSE, 1))
         assert STOPPING.encode() in await read_all(client)
         await stage.close()
 
@@ -169,9 +169,9 @@ def test_a_grpc_client_that_is_just_sending_is_not_reset_when_the_server_closes(
         client = stage.connect(1, GRPC_SERVICE)
         client.send(GRPC_REQUEST)
         call = (await stage.told(messages.INFER))[1]
-        stage.line.send((messages.STOPPING,))
-        stage.line.send((messages.CLOSE, 1))
-        stage.line.send((messages.FAIL, call, encode_error(InternalError("the end"))))
+        stage.link.send((messages.STOPPING,))
+        stage.link.send((messages.CLOSE, 1))
+        stage.link.send((messages.FAIL, call, encode_error(InternalError("the end"))))
         await read_all(client)
         client.send(GRPC_LIVE)  # raises where nobody reads any more
         client.close()
@@ -189,8 +189,8 @@ def test_a_large_answer_is_put_together_and_counted_while_the_client_does_not_re
         call = (await stage.told(messages.INFER))[1]
         data = bytes(range(256)) * (1 << 14)
         for start in range(0, len(data), 1 << 18):
-            stage.line.send((messages.PART, call, 0, len(data), data[start : start + (1 << 18)]))
-        stage.line.send((messages.ANSWER, call, "1", [("OUT", "UINT8", (1, len(data)), None)], {}))
+            stage.link.send((messages.PART, call, 0, len(data), data[start : start + (1 << 18)]))
+        stage.link.send((messages.ANSWER, call, "1", [("OUT", "UINT8", (1, len(data)), None)], {}))
         told = await stage.told(messages.UNSENT)
         assert len(data) // 2 < told[2] <= len(data) + 1000
         assert (await stage.told(messages.SETTLED))[1] == call
@@ -211,8 +211,8 @@ def test_a_large_answer_is_counted_while_it_is_written_as_json() -> None:
         call = (await stage.told(messages.INFER))[1]
         data = bytes(1 << 22)
         for start in range(0, len(data), 1 << 18):
-            stage.line.send((messages.PART, call, 0, len(data), data[start : start + (1 << 18)]))
-        stage.line.send((messages.ANSWER, call, "1", [("OUT", "FP32", (1 << 20,), None)], {}))
+            stage.link.send((messages.PART, call, 0, len(data), data[start : start + (1 << 18)]))
+        stage.link.send((messages.ANSWER, call, "1", [("OUT", "FP32", (1 << 20,), None)], {}))
         told = await stage.told(messages.UNSENT)
         assert told[1] == 1
         assert told[2] >= 2 * len(data)  # the tensor, and four characters for each of its numbers
@@ -235,7 +235,7 @@ def test_answers_that_wait_for_a_grpc_client_are_counted() -> None:
         client = stage.connect(1, GRPC_SERVICE)
         client.send(GRPC_REQUEST)
         call = (await stage.told(messages.INFER))[1]
-        stage.line.send((messages.ANSWER, call, "1", [("OUT", "UINT8", (1, 1 << 20), bytes(1 << 20))], {}))
+        stage.link.send((messages.ANSWER, call, "1", [("OUT", "UINT8", (1, 1 << 20), bytes(1 << 20))], {}))
         told = await stage.told(messages.UNSENT)
         assert (1 << 20) - (1 << 16) <= told[2] < (1 << 20)
         client.send(raw_grpc.frame(raw_grpc.RST_STREAM, 0, 1, bytes(4)))
@@ -251,13 +251,13 @@ def test_parts_of_an_answer_that_nobody_waits_for_are_not_kept() -> None:
         client = stage.connect(1, HTTP_SERVICE)
         client.send(HTTP_REQUEST)
         call = (await stage.told(messages.INFER))[1]
-        stage.line.send((messages.PART, call, 0, 100, bytes(10)))
+        stage.link.send((messages.PART, call, 0, 100, bytes(10)))
         await until(lambda: stage.front._parts.has(call))
         client.close()
         await stage.told(messages.CANCEL)
         assert not stage.front._parts.has(call)
-        stage.line.send((messages.PART, call, 0, 100, bytes(10)))
-        stage.line.send((messages.PING,))
+        stage.link.send((messages.PART, call, 0, 100, bytes(10)))
+        stage.link.send((messages.PING,))
         await stage.told(messages.PONG)
         assert not stage.front._parts.has(call)
         await stage.close()
@@ -271,8 +271,8 @@ def test_an_error_ends_an_answer_of_which_parts_have_come() -> None:
         client = stage.connect(1, HTTP_SERVICE)
         client.send(HTTP_REQUEST)
         call = (await stage.told(messages.INFER))[1]
-        stage.line.send((messages.PART, call, 0, 100, bytes(10)))
-        stage.line.send((messages.FAIL, call, encode_error(InternalError("it cannot pass"))))
+        stage.link.send((messages.PART, call, 0, 100, bytes(10)))
+        stage.link.send((messages.FAIL, call, encode_error(InternalError("it cannot pass"))))
         assert (await stage.told(messages.SETTLED))[1] == call
         received = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1 << 20), 5)
         assert received.startswith(b"HTTP/1.1 500 ")
@@ -292,11 +292,11 @@ def test_requests_ahead_of_a_client_that_ends_its_half_are_answered() -> None:
         client.send(HTTP_REQUEST)
         client.shutdown(socket.SHUT_WR)
         await until(lambda: stage.front.connections[1]._has_ended)  # type: ignore[attr-defined]
-        stage.line.send(answer_to(first))
+        stage.link.send(answer_to(first))
         await until(lambda: any(message[0] == messages.INFER for message in stage.taken))
         assert messages.ENDED not in [message[0] for message in stage.taken]
         second = (await stage.told(messages.INFER))[1]
-        stage.line.send(answer_to(second))
+        stage.link.send(answer_to(second))
         await stage.told(messages.ENDED)
         received = await asyncio.get_running_loop().sock_recv(client, 1 << 16)
         assert received.count(b"HTTP/1.1 200 OK") == 2
@@ -318,10 +318,10 @@ def test_a_client_whose_socket_does_not_arrive_is_lost_alone() -> None:
     asyncio.run(run())
 
 
-def test_a_client_that_comes_while_the_line_is_full_is_held() -> None:
+def test_a_client_that_comes_while_the_link_is_full_is_held() -> None:
     async def run() -> None:
         stage = FrontLoopStage()
-        stage.front.check_line()
+        stage.front.check_link()
         client = stage.connect(1, HTTP_SERVICE)
         client.send(HTTP_REQUEST)
         await stage.told(messages.MADE)
@@ -339,7 +339,7 @@ def test_a_client_that_is_given_up_before_it_is_there_stays_away(word: int) -> N
     async def run() -> None:
         stage = FrontLoopStage()
         client = stage.connect(1, HTTP_SERVICE)
-        stage.line.send((word, 1))
+        stage.link.send((word, 1))
         await stage.told(messages.LOST)
         assert await read_all(client) == b""
         assert stage.front.connections == {}
@@ -355,8 +355,8 @@ def test_the_process_ends_although_a_client_is_in_its_handshake(certificate: tup
         stage = FrontLoopStage(ServerOptions(http_use_ssl=True, **names))
         stage.connect(1, HTTP_SERVICE)
         await until(lambda: stage.front.connections)
-        stage.line.send((messages.CLOSE, 1))
-        stage.line.send((messages.STOP,))
+        stage.link.send((messages.CLOSE, 1))
+        stage.link.send((messages.STOP,))
         async with asyncio.timeout(5):
             await stage.front.ended.wait()
         await stage.close()

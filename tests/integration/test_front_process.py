@@ -1,4 +1,4 @@
-"""The server's side of a front-end process, with this test at the other end of its line."""
+"""The server's side of a front-end process, with this test at the other end of its link."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trireme.frontends.accepting import HTTP_SERVICE
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.front_process import FrontProcess
-from trireme.frontends.processes.infer_lane import decode_error
-from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.infer_relay import decode_error
+from trireme.frontends.processes.process_link import ProcessLink
 from trireme.server.call import Calls
 
 CONNECTION = 1
@@ -67,15 +67,15 @@ class Front:
         self.process = FrontProcess(
             loop, ours, side, calls, lambda process: None, lambda term, reason: None, self.news.append, lambda: None
         )
-        self.line = Line(loop, theirs, self.taken.append, lambda: None)
+        self.link = ProcessLink(loop, theirs, self.taken.append, lambda: None)
         self.inflight = InflightBytes()
         self._clients = socket.socketpair()
         self.process.adopt(self._clients[0], None, HTTP_SERVICE, partial(Counted, ConnectionBytes(self.inflight)))
-        self.line.send((messages.MADE, CONNECTION))
+        self.link.send((messages.MADE, CONNECTION))
 
     def close(self) -> None:
         self.process.close()
-        self.line.close()
+        self.link.close()
         self._their_side.close()
         for client in self._clients:
             client.close()
@@ -83,7 +83,7 @@ class Front:
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - the line tells nobody
+        while not condition():  # noqa: ASYNC110 - the link tells nobody
             await asyncio.sleep(0.001)
 
 
@@ -95,8 +95,8 @@ def infer(call: int) -> tuple[Any, ...]:
 def test_an_answer_that_no_message_can_carry_fails_its_call_alone() -> None:
     async def run() -> None:
         front = Front()
-        front.line.send(infer(1))
-        front.line.send(infer(2))
+        front.link.send(infer(1))
+        front.link.send(infer(2))
         await until(lambda: len(front.calls.requests) == 2)
         front.taken.clear()
         parameters: list[Any] = [{"strange": object()}, {}]
@@ -117,18 +117,18 @@ def test_an_answer_that_no_message_can_carry_fails_its_call_alone() -> None:
 def test_a_large_answer_arrives_in_parts_and_counts_until_the_client_has_it() -> None:
     async def run() -> None:
         front = Front()
-        front.line.send(infer(1))
+        front.link.send(infer(1))
         await until(lambda: front.calls.requests)
-        data = bytes(range(256)) * (1 << 17)  # the line is full before it is all sent
+        data = bytes(range(256)) * (1 << 17)  # the link is full before it is all sent
         front.calls.requests[0].respond(InferenceResponse([Tensor("OUT", "INT8", (1, len(data)), data)], None))
         await until(lambda: front.taken and front.taken[-1][0] == messages.ANSWER)
         parts = [message for message in front.taken if message[0] == messages.PART]
         assert b"".join(part[4] for part in parts) == data
         assert front.inflight.used_bytes == len(data)
-        front.line.send((messages.UNSENT, CONNECTION, 1000))
-        front.line.send((messages.SETTLED, 1))
+        front.link.send((messages.UNSENT, CONNECTION, 1000))
+        front.link.send((messages.SETTLED, 1))
         await until(lambda: front.inflight.used_bytes == 1000)
-        front.line.send((messages.LOST, CONNECTION))
+        front.link.send((messages.LOST, CONNECTION))
         await until(lambda: front.inflight.used_bytes == 0)
         front.close()
 
@@ -140,11 +140,11 @@ def test_only_an_answer_to_a_ping_is_a_sign_of_life() -> None:
         front = Front()
         front.process.ping()
         front.process.ping()
-        front.line.send((messages.USED, []))
-        front.line.send(infer(1))
+        front.link.send((messages.USED, []))
+        front.link.send(infer(1))
         await until(lambda: front.calls.requests)
         assert front.process.unanswered_count == 2
-        front.line.send((messages.PONG,))
+        front.link.send((messages.PONG,))
         await until(lambda: not front.process.unanswered_count)
         front.close()
 
@@ -155,7 +155,7 @@ def test_what_it_tells_of_its_requests_arrives() -> None:
     async def run() -> None:
         front = Front()
         told = (messages.NEWS, "m", "1", ([], [(1, "m", "1", "mine", 1, 5, 1, 1, (1, 2, 3), "BACKEND", "", None)], 1))
-        front.line.send(told)
+        front.link.send(told)
         await until(lambda: front.news)
         assert front.news == [told]
         front.close()

@@ -13,7 +13,7 @@ from trireme.app.leases.leased_model import LeasedModel
 from trireme.app.leases.shared_counts import SharedCounts
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.client_connection import LeasedModels
-from trireme.frontends.processes.line import Message
+from trireme.frontends.processes.process_link import Message
 from trireme.observe.recent.record import News
 from trireme.server.server import InferenceServer
 

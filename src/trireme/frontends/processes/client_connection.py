@@ -9,7 +9,7 @@ from typing import Final, Protocol, cast
 from trireme.core.elements import Buffer
 from trireme.core.request import InferenceRequest
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.line import Line, Message
+from trireme.frontends.processes.process_link import Message, ProcessLink
 
 _HIGH_BYTES: Final = 1 << 18
 _CLOSING_S: Final = 60.0
@@ -22,17 +22,17 @@ LeasedModels = dict[tuple[str, str], Callable[[InferenceRequest], bool]]
 class ConnectionOwner(Protocol):
     """The front-end process, as its connections see it."""
 
-    line: Line
+    link: ProcessLink
     connections: dict[int, ClientConnection]
 
-    def check_line(self) -> None:
+    def check_link(self) -> None:
         """Reads from no client while the server process does not keep up."""
 
 
-class LaneOwner(ConnectionOwner, Protocol):
+class RelayOwner(ConnectionOwner, Protocol):
     """The front-end process, as connections see it on which requests are read."""
 
-    calls: dict[int, LaneCall]
+    calls: dict[int, RelayedCall]
     leased: LeasedModels
     """Models of which workers are here."""
     used: set[int]
@@ -47,7 +47,7 @@ class LaneOwner(ConnectionOwner, Protocol):
         """Nobody waits for the call any more; nothing is done where it is settled."""
 
 
-class LaneCall(Protocol):
+class RelayedCall(Protocol):
     """A request that the server process works on."""
 
     @property
@@ -63,7 +63,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, owner: ConnectionOwner, number: int) -> None:
         self._owner = owner
-        self._line = owner.line
+        self._link = owner.link
         self.number = number
         self._transport: asyncio.Transport | None = None
         self._early: list[tuple[int, bytes]] = []  # came before the client was there
@@ -73,7 +73,7 @@ class ClientConnection(asyncio.Protocol):
         self._ahead_bytes = 0  # of what was read and the server process has not looked at
         self._window_bytes = messages.FIRST_WINDOW_BYTES
         self._is_far_ahead = False
-        self._is_paused_by_line = False
+        self._is_paused_by_link = False
         self._is_lost = False
 
     # --- asyncio.Protocol
@@ -84,8 +84,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=_HIGH_BYTES, low=_HIGH_BYTES // 4)
-        self._line.send((messages.MADE, self.number))
-        if self._is_paused_by_line:
+        self._link.send((messages.MADE, self.number))
+        if self._is_paused_by_link:
             self._transport.pause_reading()
         early, self._early = self._early, []
         for kind, data in early:
@@ -95,7 +95,7 @@ class ClientConnection(asyncio.Protocol):
         self.relay(data)
 
     def eof_received(self) -> bool:
-        self._line.send((messages.ENDED, self.number))
+        self._link.send((messages.ENDED, self.number))
         # Behind TLS both directions end together.
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is None
 
@@ -143,11 +143,11 @@ class ClientConnection(asyncio.Protocol):
     @property
     def is_held_back(self) -> bool:
         """Whether the client cannot go on sending, because the server process has to catch up first."""
-        return self._is_far_ahead or self._is_paused_by_line
+        return self._is_far_ahead or self._is_paused_by_link
 
     def hold(self, is_full: bool) -> None:
-        """The line to the server process is full, or has room again."""
-        self._is_paused_by_line = is_full
+        """The link to the server process is full, or has room again."""
+        self._is_paused_by_link = is_full
         if is_full:
             self._pause()
         else:
@@ -170,19 +170,19 @@ class ClientConnection(asyncio.Protocol):
             self._is_lost = True
             self._transport = None
             self._owner.connections.pop(self.number, None)
-            self._line.send((messages.LOST, self.number))
+            self._link.send((messages.LOST, self.number))
 
     # --- bytes
 
     def relay(self, data: bytes) -> None:
         """Hands bytes of the client to the server process."""
-        self._line.send_bytes(messages.READ, self.number, data)
+        self._link.send_bytes(messages.READ, self.number, data)
         self._ahead_bytes += len(data)
         if self._ahead_bytes > self._window_bytes and not self._is_far_ahead:
             self._is_far_ahead = True
             self._pause()
-        if self._line.is_full:
-            self._owner.check_line()
+        if self._link.is_full:
+            self._owner.check_link()
 
     def write(self, data: Buffer) -> None:
         """Sends bytes to the client."""
@@ -199,11 +199,11 @@ class ClientConnection(asyncio.Protocol):
         size, told = self.unsent_bytes, self._told_unsent_bytes
         if abs(size - told) >= messages.TAKEN_STEP_BYTES or (told and not size):
             self._told_unsent_bytes = size
-            self._line.send((messages.UNSENT, self.number, size))
+            self._link.send((messages.UNSENT, self.number, size))
 
     def _tell_taken(self) -> None:
         if self._written_bytes >= messages.TAKEN_STEP_BYTES:
-            self._line.send((messages.TAKEN, self.number, self._written_bytes))
+            self._link.send((messages.TAKEN, self.number, self._written_bytes))
             self._written_bytes = 0
 
     def _pause(self) -> None:

@@ -21,11 +21,11 @@ from trireme.frontends.handshakes import Handshakes
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.client_connection import ClientConnection, LaneCall, LeasedModels
-from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
-from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane
+from trireme.frontends.processes.client_connection import ClientConnection, LeasedModels, RelayedCall
+from trireme.frontends.processes.grpc_relay import GrpcClientConnection, GrpcRelay
+from trireme.frontends.processes.http_relay import HttpClientConnection, HttpRelay
 from trireme.frontends.processes.large_answers import AnswerParts
-from trireme.frontends.processes.line import Line, Message
+from trireme.frontends.processes.process_link import Message, ProcessLink
 from trireme.frontends.shown_certificates import ShownCertificates
 from trireme.server.server import InferenceServer
 
@@ -77,7 +77,7 @@ class FrontPlan:
 
 
 def serve_clients(plan: FrontPlan, sock: socket.socket, side: socket.socket) -> None:
-    """The whole life of a front-end process, which ends with its line to the server process."""
+    """The whole life of a front-end process, which ends with its link to the server process."""
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
     with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ async def _serve(plan: FrontPlan, sock: socket.socket, side: socket.socket) -> N
 
 
 class FrontLoop:
-    """Implements `LaneOwner`."""
+    """Implements `RelayOwner`."""
 
     def __init__(self, plan: FrontPlan, sock: socket.socket, side: socket.socket) -> None:
         self.ended = asyncio.Event()
@@ -108,22 +108,22 @@ class FrontLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._handshakes = Handshakes()
         self._is_held = False
-        self.line = Line(self._loop, sock, self._take, self.ended.set)
-        self.line.on_drained = self._let_go
-        self.line.on_unsent = self._on_unsent
+        self.link = ProcessLink(self._loop, sock, self._take, self.ended.set)
+        self.link.on_drained = self._let_go
+        self.link.on_unsent = self._on_unsent
         self._certificates = ShownCertificates((plan.http.tls, plan.grpc.tls), self._tell_shown)
         self._reads_requests = plan.reads_requests
-        self._http = HttpLane(plan.http, plan.inflight)
-        self.calls: dict[int, LaneCall] = {}
+        self._http = HttpRelay(plan.http, plan.inflight)
+        self.calls: dict[int, RelayedCall] = {}
         self.used: set[int] = set()
         self._parts = AnswerParts()
         self._last_call = 0
         server = plan.create_server()
         self._lease_holder = (
-            None if plan.create_lease_holder is None else plan.create_lease_holder(server, self.line.send)
+            None if plan.create_lease_holder is None else plan.create_lease_holder(server, self.link.send)
         )
         self.leased: LeasedModels = {} if self._lease_holder is None else self._lease_holder.models
-        self._grpc = GrpcLane(self, plan.grpc, server, plan.inflight)
+        self._grpc = GrpcRelay(self, plan.grpc, server, plan.inflight)
         self._loop.call_later(_SWEEP_S, self._look_around)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class FrontLoop:
         self._last_call += 1
         return self._last_call
 
-    def check_line(self) -> None:
+    def check_link(self) -> None:
         """Reads from no client while the server process does not keep up."""
         if not self._is_held:
             self._is_held = True
@@ -172,7 +172,7 @@ class FrontLoop:
             if message[1] in self.calls:
                 self._parts.take(message)
         elif kind == messages.PING:
-            self.line.send((messages.PONG,))
+            self.link.send((messages.PONG,))
         elif kind == messages.STOPPING:
             self._refuse_calls()
         elif kind == messages.STOP:
@@ -191,13 +191,13 @@ class FrontLoop:
         is_large = self._parts.has(number)
         call.settle(kind, self._parts.complete(message) if is_large else message)
         if is_large:
-            self.line.send((messages.SETTLED, number))
+            self.link.send((messages.SETTLED, number))
 
     def drop_call(self, call: int) -> None:
         """Nobody waits for the call any more; nothing is done where it is settled."""
         if self.calls.pop(call, None) is not None:
             self._parts.drop(call)
-            self.line.send((messages.CANCEL, call))
+            self.link.send((messages.CANCEL, call))
 
     def _on_unsent(self, message: Message) -> None:
         """A request that cannot be passed on as what it says is passed on as it came."""
@@ -209,7 +209,7 @@ class FrontLoop:
         sock = self._socket_of(number)
         if sock is None:
             log.error("a client is lost: its socket could not be received; there may be too many open files")
-            self.line.send((messages.LOST, number))
+            self.link.send((messages.LOST, number))
             return
         connection: ClientConnection
         if not may_read or not self._reads_requests:
@@ -232,7 +232,7 @@ class FrontLoop:
             connection.is_gone()
 
     def _tell_shown(self, services: list[int]) -> None:
-        self.line.send((messages.SHOWN, services))
+        self.link.send((messages.SHOWN, services))
 
     def _socket_of(self, number: int) -> socket.socket | None:
         """The socket that the server process has sent ahead; None where the system has left it out."""
@@ -252,7 +252,7 @@ class FrontLoop:
         self._grpc.check_progress()
         self.used.update(call.connection_number for call in self.calls.values())
         if self.used:
-            self.line.send((messages.USED, list(self.used)))
+            self.link.send((messages.USED, list(self.used)))
             self.used.clear()
         for connection in self.connections.values():
             connection.tell_unsent()
@@ -266,7 +266,7 @@ class FrontLoop:
         self._refuse_calls()
         while self.connections:  # noqa: ASYNC110 - they end one by one, and nobody else waits
             await asyncio.sleep(_STOP_POLL_S)
-        self.line.flush()
+        self.link.flush()
         self.ended.set()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:

@@ -12,8 +12,8 @@ from trireme.core.errors import ServingError
 from trireme.frontends.accepting import HTTP_SERVICE, CountedConnection, ProtocolFactory
 from trireme.frontends.http.connection import RestrictedConnection
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.infer_lane import InferLane
-from trireme.frontends.processes.line import Line, Message
+from trireme.frontends.processes.infer_relay import InferRelay
+from trireme.frontends.processes.process_link import Message, ProcessLink
 from trireme.frontends.processes.read_turns import ReadTurns
 from trireme.frontends.processes.relayed_transport import RelayedTransport
 from trireme.server.call import Calls
@@ -22,7 +22,7 @@ _FIRST_NUMBER: Final = 1
 
 
 class FrontProcess:
-    """One process, from before it has been forked to its end. `ended` is called once, when its line is."""
+    """One process, from before it has been forked to its end. `ended` is called once, when its link is."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class FrontProcess:
         self._unfit = unfit
         self._news = news
         self._shown = shown
-        self._line = Line(loop, sock, self._take, self._lost)
-        self._line.on_unsent = self._on_unsent
+        self._link = ProcessLink(loop, sock, self._take, self._lost)
+        self._link.on_unsent = self._on_unsent
         self._transports: dict[int, RelayedTransport] = {}
-        self._lane = InferLane(calls, self._line, self._transports)
-        self._line.on_drained = self._lane.go_on
+        self._relay = InferRelay(calls, self._link, self._transports)
+        self._link.on_drained = self._relay.go_on
         self._connections: dict[int, CountedConnection] = {}
         self._next_number = _FIRST_NUMBER
         self._turns = ReadTurns(loop)
@@ -66,7 +66,7 @@ class FrontProcess:
     @property
     def call_count(self) -> int:
         """Requests that it has read and that are not answered."""
-        return self._lane.count
+        return self._relay.count
 
     def adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
         """Hands the client's socket over; false, and nothing is done, where the process does not keep up."""
@@ -86,7 +86,7 @@ class FrontProcess:
         self._connections[number] = connection
         self._transports[number] = RelayedTransport(
             self._loop,
-            self._line,
+            self._link,
             number,
             protocol,
             peer,
@@ -94,45 +94,45 @@ class FrontProcess:
             self._turns,
             tells_idle=service == HTTP_SERVICE and not is_restricted,
         )
-        self._line.send((messages.OPEN, number, service, not is_restricted))
+        self._link.send((messages.OPEN, number, service, not is_restricted))
         return True
 
     def take_demand(self, model_name: str) -> int:
         """Requests for the model that it has read and passed on since the last time."""
-        return self._lane.demands.pop(model_name, 0)
+        return self._relay.demands.pop(model_name, 0)
 
     def lend(self, lease: int, facts: Message, descriptors: list[int]) -> None:
         """Hands a worker over, with its sockets among the descriptors; raises OSError where the process does not keep
         up."""
         socket.send_fds(self._side, [marshal.dumps((-lease,))], descriptors)
-        self._line.send((messages.LEASE, lease, *facts))
+        self._link.send((messages.LEASE, lease, *facts))
 
     def recall(self, lease: int) -> None:
         """Asks for the worker; one that has ended has given it back."""
         if not self.is_over:
-            self._line.send((messages.RECALL, lease))
+            self._link.send((messages.RECALL, lease))
 
     def ping(self) -> None:
         """Asks for a sign of life."""
         self.unanswered_count += 1
-        self._line.send((messages.PING,))
+        self._link.send((messages.PING,))
 
     def answer_rest(self, error: ServingError) -> None:
         """The server ends: what it has read and nobody has answered gets this error, and what it reads from now on is
         refused there."""
-        self._line.send((messages.STOPPING,))
-        self._lane.answer_rest(error)
+        self._link.send((messages.STOPPING,))
+        self._relay.answer_rest(error)
 
     def stop(self) -> None:
         """Lets it end when its clients have taken what they were sent, those too that no listener knows yet."""
         for transport in self._transports.values():
             transport.close()
-        self._line.send((messages.STOP,))
-        self._line.flush()
+        self._link.send((messages.STOP,))
+        self._link.flush()
 
     def close(self) -> None:
-        """Ends the line, and with it the process."""
-        self._line.close()
+        """Ends the link, and with it the process."""
+        self._link.close()
         self._lost()
 
     def _lost(self) -> None:
@@ -140,7 +140,7 @@ class FrontProcess:
             return
         self.is_over = True
         self._side.close()
-        self._lane.close()
+        self._relay.close()
         transports = list(self._transports.values())
         self._transports.clear()
         self._connections.clear()
@@ -151,17 +151,17 @@ class FrontProcess:
     def _take(self, message: Message) -> None:
         kind = message[0]
         if kind == messages.INFER:
-            self._lane.begin(message)
+            self._relay.begin(message)
         elif kind == messages.READ:
             transport = self._transports.get(message[1])
             if transport is not None:
                 transport.received(message[2])
         elif kind == messages.CANCEL:
-            self._lane.cancel(message[1])
+            self._relay.cancel(message[1])
         elif kind == messages.USED:
             self._note_used(message[1])
         elif kind == messages.SETTLED:
-            self._lane.settled(message[1])
+            self._relay.settled(message[1])
         elif kind == messages.PONG:
             self.unanswered_count = 0
         elif kind == messages.UNFIT:
@@ -176,7 +176,7 @@ class FrontProcess:
 
     def _on_unsent(self, message: Message) -> None:
         if message[0] in (messages.ANSWER, messages.PART):
-            self._lane.fail_unsent(message[1])
+            self._relay.fail_unsent(message[1])
 
     def _take_rare(self, kind: int, message: Message) -> None:
         number = message[1]

@@ -10,19 +10,19 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.inflight import ConnectionBytes
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.line import Line, Message
+from trireme.frontends.processes.process_link import Message, ProcessLink
 
 _PART_BYTES: Final = 1 << 18
 
 
 class LargeAnswers:
-    """Those to one process. What the line has no room for stays where the model has put it; all of an answer counts as
+    """Those to one process. What the link has no room for stays where the model has put it; all of an answer counts as
     held by its connection until the front end says how much of it waits there."""
 
-    __slots__ = ("_held", "_line", "_waiting")
+    __slots__ = ("_held", "_link", "_waiting")
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, link: ProcessLink) -> None:
+        self._link = link
         self._waiting: deque[_PartedAnswer] = deque()
         self._held: dict[int, tuple[ConnectionBytes, int]] = {}
 
@@ -36,9 +36,9 @@ class LargeAnswers:
         self.go_on()
 
     def go_on(self) -> None:
-        """Sends as much as the line has room for."""
-        while self._waiting and not self._line.is_full:
-            if self._waiting[0].send_some(self._line):
+        """Sends as much as the link has room for."""
+        while self._waiting and not self._link.is_full:
+            if self._waiting[0].send_some(self._link):
                 self._waiting.popleft()
 
     def settled(self, key: int) -> None:
@@ -72,15 +72,15 @@ class _PartedAnswer:
         self._index = 0
         self._offset = 0
 
-    def send_some(self, line: Line) -> bool:
+    def send_some(self, link: ProcessLink) -> bool:
         """Sends a part, or the end of it all; whether that was the end."""
         if self._index == len(self._outputs):
             outputs = [(tensor.name, tensor.datatype, tensor.shape, None) for tensor in self._outputs]
-            line.send((messages.ANSWER, self.key, self._version, outputs, self._parameters))
+            link.send((messages.ANSWER, self.key, self._version, outputs, self._parameters))
             return True
         data = memoryview(self._outputs[self._index].data)
         part = data[self._offset : self._offset + _PART_BYTES]
-        line.send_part((messages.PART, self.key, self._index, len(data), part), len(part))
+        link.send_part((messages.PART, self.key, self._index, len(data), part), len(part))
         self._offset += len(part)
         if self._offset >= len(data):
             self._index += 1

@@ -19,7 +19,7 @@ from trireme.frontends.accepting import ProtocolFactory
 from trireme.frontends.acceptor import ACCEPTS, Acceptor, ClientsHere
 from trireme.frontends.connection_slots import ConnectionSlots
 from trireme.frontends.processes.front_process import FrontProcess
-from trireme.frontends.processes.line import Message
+from trireme.frontends.processes.process_link import Message
 from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, MESSAGE_BYTES, Starter
 from trireme.machine.process_state import is_stopped
 from trireme.server.call import Calls
@@ -177,7 +177,7 @@ class FrontendProcesses:
             await asyncio.sleep(_POLL_S)
 
     def _is_there(self, process: FrontProcess) -> bool:
-        """Without the starter nobody tells of ends but the line."""
+        """Without the starter nobody tells of ends but the link."""
         return not (process.is_reaped or (self._is_starter_gone and process.is_over))
 
     @property
@@ -205,20 +205,20 @@ class FrontendProcesses:
     def _ask_for_one(self) -> tuple[socket.socket, socket.socket]:
         """Has a process forked; our ends of its two sockets. Raises OSError."""
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
-            line = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-            ours.enter_context(line[0])
-            theirs.enter_context(line[1])
+            link = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            ours.enter_context(link[0])
+            theirs.enter_context(link[1])
             side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.enter_context(side[0])
             theirs.enter_context(side[1])
-            for end in line:
+            for end in link:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-            self._starter.ask(self._last_request, line[1], side[1])
+            self._starter.ask(self._last_request, link[1], side[1])
             ours.pop_all()
-        return line[0], side[0]
+        return link[0], side[0]
 
     def _on_end(self, process: FrontProcess) -> None:
-        """Its line has ended: it is gone, or of no use any more. Of one that the starter has not told of yet, that is
+        """Its link has ended: it is gone, or of no use any more. Of one that the starter has not told of yet, that is
         waited for, because it may never have been there."""
         if process in self._asked.values() and not self._is_starter_gone:
             return

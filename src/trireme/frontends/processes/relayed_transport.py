@@ -12,7 +12,7 @@ from trireme.core.elements import Buffer
 from trireme.frontends.inflight import ConnectionBytes
 from trireme.frontends.pace import HELD_BACK
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.process_link import ProcessLink
 from trireme.frontends.processes.read_turns import ReadTurns
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class RelayedTransport(asyncio.Transport):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        line: Line,
+        link: ProcessLink,
         number: int,
         protocol: asyncio.BaseProtocol,
         peer: Any,
@@ -37,7 +37,7 @@ class RelayedTransport(asyncio.Transport):
     ) -> None:
         super().__init__({"peername": peer})
         self._loop = loop
-        self._line = line
+        self._link = link
         self._number = number
         self.inflight = inflight
         """What the connection holds, here and in the front-end process."""
@@ -109,7 +109,7 @@ class RelayedTransport(asyncio.Transport):
         self._plan_idle_check()
         if not self._queue and self._on_way_bytes + size <= messages.WINDOW_BYTES:
             self._on_way_bytes += size
-            self._line.send_bytes(messages.WRITE, self._number, data)
+            self._link.send_bytes(messages.WRITE, self._number, data)
             return
         self._queue.append(memoryview(data))
         self._queued_bytes += size
@@ -131,20 +131,20 @@ class RelayedTransport(asyncio.Transport):
     def write_eof(self) -> None:
         self._ends_writing = True
         if not self._queue:
-            self._line.send((messages.END_WRITING, self._number))
+            self._link.send((messages.END_WRITING, self._number))
 
     def close(self) -> None:
         if not self._is_closing:
             self._is_closing = True
             if not self._queue:
-                self._line.send((messages.CLOSE, self._number))
+                self._link.send((messages.CLOSE, self._number))
 
     def abort(self) -> None:
         if not self._is_over:
             self._is_closing = True
             self._queue.clear()
             self._queued_bytes = 0
-            self._line.send((messages.ABORT, self._number))
+            self._link.send((messages.ABORT, self._number))
             self._loop.call_soon(self.lost)
 
     def is_closing(self) -> bool:
@@ -193,7 +193,7 @@ class RelayedTransport(asyncio.Transport):
         self._is_idle_check_due = False
         is_still = not self._is_closing and not self._unread and not self._queue
         if is_still and not getattr(self._protocol, "is_busy", True):
-            self._line.send((messages.IDLE, self._number, self._received_bytes))
+            self._link.send((messages.IDLE, self._number, self._received_bytes))
 
     def _deliver(self) -> None:
         """What came meanwhile, as far as reading is not paused again."""
@@ -230,7 +230,7 @@ class RelayedTransport(asyncio.Transport):
         """It is this connection's turn."""
         self._is_held_back = False
         if not self._is_closing:
-            self._line.send((messages.HANDED, self._number, self._handed_bytes))
+            self._link.send((messages.HANDED, self._number, self._handed_bytes))
             self._handed_bytes = 0
 
     def _feed(self, data: bytes) -> int:
@@ -265,13 +265,13 @@ class RelayedTransport(asyncio.Transport):
                 queue.popleft()
             self._queued_bytes -= len(piece)
             self._on_way_bytes += len(piece)
-            self._line.send_bytes(messages.WRITE, self._number, piece)
+            self._link.send_bytes(messages.WRITE, self._number, piece)
         if self._is_write_paused and self._queued_bytes <= self._low_bytes:
             self._is_write_paused = False
             self._protocol.resume_writing()
         if not queue:
             self._plan_idle_check()
             if self._is_closing:
-                self._line.send((messages.CLOSE, self._number))
+                self._link.send((messages.CLOSE, self._number))
             elif self._ends_writing:
-                self._line.send((messages.END_WRITING, self._number))
+                self._link.send((messages.END_WRITING, self._number))

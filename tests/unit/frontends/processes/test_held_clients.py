@@ -16,8 +16,8 @@ from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.pace import PaceLimits
 from trireme.frontends.processes.client_connection import ClientConnection
-from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
-from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane
+from trireme.frontends.processes.grpc_relay import GrpcClientConnection, GrpcRelay
+from trireme.frontends.processes.http_relay import HttpClientConnection, HttpRelay
 from trireme.protocol.http2 import wire
 from trireme.protocol.http2.frame_reader import FRAMES_PER_TURN
 from trireme.server.server import InferenceServer
@@ -71,24 +71,24 @@ class Transport(asyncio.Transport):
 
 def connect(kind: str, **grpc_options: Any) -> tuple[ClientConnection, Transport, set[GrpcConnection]]:
     """A client of the kind in a front-end process, and the gRPC connections that this has."""
-    line = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
-    owner: Any = SimpleNamespace(line=line, connections={}, used=set(), calls={}, leased={})
-    http_lane = HttpLane(HttpFrontendOptions(), InflightBytes())
+    link = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
+    owner: Any = SimpleNamespace(link=link, connections={}, used=set(), calls={}, leased={})
+    http_relay = HttpRelay(HttpFrontendOptions(), InflightBytes())
     server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
-    lane = GrpcLane(owner, GrpcFrontendOptions(pace=LIMITS, **grpc_options), server, InflightBytes())
+    relay = GrpcRelay(owner, GrpcFrontendOptions(pace=LIMITS, **grpc_options), server, InflightBytes())
     connection: ClientConnection
     if kind == "bytes":
         connection = ClientConnection(owner, NUMBER)
     elif kind == "http":
-        connection = HttpClientConnection(owner, NUMBER, http_lane)
+        connection = HttpClientConnection(owner, NUMBER, http_relay)
     else:
-        connection = GrpcClientConnection(owner, NUMBER, lane)
+        connection = GrpcClientConnection(owner, NUMBER, relay)
     owner.connections[NUMBER] = connection
     transport = Transport()
     connection.connection_made(transport)
     if kind == "grpc":
         connection.data_received(wire.PREFACE + wire.settings_frame(()))
-    return connection, transport, lane.connections
+    return connection, transport, relay.connections
 
 
 def in_loop(work: Callable[[], None]) -> None:

@@ -17,8 +17,8 @@ from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.inflight import LARGE_ANSWER_BYTES, InflightBytes
 from trireme.frontends.processes.client_connection import ClientConnection
-from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
-from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane
+from trireme.frontends.processes.grpc_relay import GrpcClientConnection, GrpcRelay
+from trireme.frontends.processes.http_relay import HttpClientConnection, HttpRelay
 from trireme.protocol.http2 import wire
 from trireme.server.server import InferenceServer
 
@@ -73,14 +73,14 @@ async def answer_to(protocol: str, size_bytes: int, inflight: InflightBytes) -> 
         request.respond(InferenceResponse([Tensor("OUT", "UINT8", (size_bytes,), bytes(size_bytes))]))
         return True
 
-    line = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
-    owner: Any = SimpleNamespace(line=line, connections={}, used=set(), calls={}, leased={("echo", ""): start})
-    plain = HttpLane(HttpFrontendOptions(), inflight)
+    link = SimpleNamespace(send=lambda message: None, send_bytes=lambda *message: None, is_full=False)
+    owner: Any = SimpleNamespace(link=link, connections={}, used=set(), calls={}, leased={("echo", ""): start})
+    plain = HttpRelay(HttpFrontendOptions(), inflight)
     server = cast(InferenceServer, SimpleNamespace(calls=None, tracing=None))
-    lane = GrpcLane(owner, GrpcFrontendOptions(), server, inflight)
+    relay = GrpcRelay(owner, GrpcFrontendOptions(), server, inflight)
     is_http = protocol == "http"
     connection: ClientConnection
-    connection = HttpClientConnection(owner, NUMBER, plain) if is_http else GrpcClientConnection(owner, NUMBER, lane)
+    connection = HttpClientConnection(owner, NUMBER, plain) if is_http else GrpcClientConnection(owner, NUMBER, relay)
     owner.connections[NUMBER] = connection
     transport = Transport()
     connection.connection_made(transport)

@@ -11,7 +11,7 @@ import pytest
 
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.process_link import ProcessLink
 from trireme.frontends.processes.read_turns import ReadTurns
 from trireme.frontends.processes.relayed_transport import RelayedTransport
 
@@ -20,7 +20,7 @@ WINDOW = messages.WINDOW_BYTES
 STEP = messages.HANDED_STEP_BYTES
 
 
-class RecordedLine:
+class RecordedLink:
     """Keeps what is sent."""
 
     def __init__(self) -> None:
@@ -106,8 +106,8 @@ class Filled(asyncio.BufferedProtocol):
 
 
 @pytest.fixture
-def line() -> RecordedLine:
-    return RecordedLine()
+def link() -> RecordedLink:
+    return RecordedLink()
 
 
 @pytest.fixture
@@ -121,10 +121,10 @@ def protocol() -> Recorder:
 
 
 @pytest.fixture
-def transport(line: RecordedLine, loop: ManualLoop, protocol: Recorder) -> RelayedTransport:
+def transport(link: RecordedLink, loop: ManualLoop, protocol: Recorder) -> RelayedTransport:
     made = RelayedTransport(
         cast(asyncio.AbstractEventLoop, loop),
-        cast(Line, line),
+        cast(ProcessLink, link),
         NUMBER,
         protocol,
         ("10.0.0.1", 99),
@@ -151,7 +151,7 @@ def test_the_peer_is_known(transport: RelayedTransport) -> None:
 
 
 def test_bytes_that_come_while_reading_is_paused_come_later_and_in_order(
-    transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
+    transport: RelayedTransport, link: RecordedLink, loop: ManualLoop, protocol: Recorder
 ) -> None:
     transport.pause_reading()
     transport.received(b"one")
@@ -161,27 +161,27 @@ def test_bytes_that_come_while_reading_is_paused_come_later_and_in_order(
     transport.received(b"three")
     loop.turn()
     assert protocol.told == ["made", b"one", b"two", b"three"]
-    assert line.sent == []
+    assert link.sent == []
 
 
 def test_a_client_may_send_as_much_more_as_was_read(
-    transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
+    transport: RelayedTransport, link: RecordedLink, loop: ManualLoop, protocol: Recorder
 ) -> None:
     """A protocol that reads a little at a time pauses behind each."""
     protocol.on_data = transport.pause_reading
     for _ in range(4):
         transport.received(b"x" * (STEP - 1))
-    assert line.sent == []
+    assert link.sent == []
     transport.resume_reading()
     loop.turn()
-    assert line.sent == [(messages.HANDED, NUMBER, 2 * (STEP - 1))]
+    assert link.sent == [(messages.HANDED, NUMBER, 2 * (STEP - 1))]
     for _ in range(2):
         transport.resume_reading()
         loop.turn()
-    assert line.sent == [(messages.HANDED, NUMBER, 2 * (STEP - 1))] * 2
+    assert link.sent == [(messages.HANDED, NUMBER, 2 * (STEP - 1))] * 2
 
 
-def test_a_client_is_held_back_until_it_is_its_turn(transport: RelayedTransport, line: RecordedLine) -> None:
+def test_a_client_is_held_back_until_it_is_its_turn(transport: RelayedTransport, link: RecordedLink) -> None:
     turns: list[RelayedTransport] = []
     transport._turns = cast(Any, SimpleNamespace(ask=turns.append))
     assert not transport.get_extra_info("is_held_back")
@@ -193,21 +193,21 @@ def test_a_client_is_held_back_until_it_is_its_turn(transport: RelayedTransport,
 
 
 def test_what_a_protocol_leaves_of_a_piece_is_not_read(
-    transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
+    transport: RelayedTransport, link: RecordedLink, loop: ManualLoop, protocol: Recorder
 ) -> None:
     filled = Filled(transport, STEP, protocol)
     filled.on_full = transport.pause_reading
     transport.set_protocol(filled)
     transport.received(b"x" * (2 * STEP))
-    assert line.sent == [(messages.HANDED, NUMBER, STEP)]
+    assert link.sent == [(messages.HANDED, NUMBER, STEP)]
     transport.resume_reading()
     loop.turn()
     assert protocol.told == ["made", b"x" * STEP]
-    assert line.sent == [(messages.HANDED, NUMBER, STEP)] * 2
+    assert link.sent == [(messages.HANDED, NUMBER, STEP)] * 2
 
 
 def test_the_end_of_the_client_waits_its_turn(
-    transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
+    transport: RelayedTransport, link: RecordedLink, loop: ManualLoop, protocol: Recorder
 ) -> None:
     transport.pause_reading()
     transport.received(b"last words")
@@ -215,7 +215,7 @@ def test_the_end_of_the_client_waits_its_turn(
     transport.resume_reading()
     loop.turn()
     assert protocol.told == ["made", b"last words", "end"]
-    assert line.kinds()[-1] == messages.CLOSE
+    assert link.kinds()[-1] == messages.CLOSE
 
 
 def test_bytes_go_into_the_buffer_of_a_protocol_that_has_one(transport: RelayedTransport, protocol: Recorder) -> None:
@@ -228,35 +228,35 @@ def test_bytes_go_into_the_buffer_of_a_protocol_that_has_one(transport: RelayedT
 
 
 def test_what_is_beyond_the_window_waits_until_some_was_taken(
-    transport: RelayedTransport, line: RecordedLine, protocol: Recorder
+    transport: RelayedTransport, link: RecordedLink, protocol: Recorder
 ) -> None:
     transport.set_write_buffer_limits(high=1000, low=100)
     data = bytes(range(256)) * (WINDOW // 256)
     transport.write(data)
     transport.write(b"x" * 2000)
-    assert line.written == data
+    assert link.written == data
     assert transport.get_write_buffer_size() == 2000
     assert protocol.told == ["made", "full"]
     transport.taken(1500)
-    assert (line.written, transport.get_write_buffer_size()) == (data + b"x" * 1500, 500)
+    assert (link.written, transport.get_write_buffer_size()) == (data + b"x" * 1500, 500)
     transport.taken(WINDOW)
-    assert line.written == data + b"x" * 2000
+    assert link.written == data + b"x" * 2000
     assert protocol.told == ["made", "full", "room"]
 
 
-def test_a_closed_connection_sends_what_waits_first(transport: RelayedTransport, line: RecordedLine) -> None:
+def test_a_closed_connection_sends_what_waits_first(transport: RelayedTransport, link: RecordedLink) -> None:
     transport.write(b"x" * WINDOW)
     transport.write(b"the end")
     transport.close()
     assert transport.is_closing()
-    assert messages.CLOSE not in line.kinds()
+    assert messages.CLOSE not in link.kinds()
     transport.taken(WINDOW)
-    assert line.written.endswith(b"the end")
-    assert line.kinds()[-1] == messages.CLOSE
+    assert link.written.endswith(b"the end")
+    assert link.kinds()[-1] == messages.CLOSE
 
 
 def test_an_aborted_connection_is_lost_once(
-    transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
+    transport: RelayedTransport, link: RecordedLink, loop: ManualLoop, protocol: Recorder
 ) -> None:
     transport.abort()
     assert protocol.told == ["made"]
@@ -265,32 +265,32 @@ def test_an_aborted_connection_is_lost_once(
     transport.write(b"too late")
     transport.received(b"too late")
     assert protocol.told == ["made", "lost"]
-    assert line.kinds() == [messages.ABORT]
+    assert link.kinds() == [messages.ABORT]
 
 
 def test_a_front_end_learns_when_all_is_answered(
-    transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
+    transport: RelayedTransport, link: RecordedLink, loop: ManualLoop, protocol: Recorder
 ) -> None:
     transport.received(b"question")
     protocol.is_busy = True
     transport.write(b"half of an ")
     loop.turn()
-    assert messages.IDLE not in line.kinds()
+    assert messages.IDLE not in link.kinds()
     protocol.is_busy = False
     transport.write(b"answer")
     loop.turn()
-    assert line.sent[-1] == (messages.IDLE, NUMBER, len(b"question"))
+    assert link.sent[-1] == (messages.IDLE, NUMBER, len(b"question"))
 
 
 def test_a_front_end_is_not_told_before_all_of_the_answer_is_on_its_way(
-    transport: RelayedTransport, line: RecordedLine, loop: ManualLoop
+    transport: RelayedTransport, link: RecordedLink, loop: ManualLoop
 ) -> None:
     transport.received(b"question")
     transport.write(b"x" * WINDOW)
     transport.write(b"the rest")
     loop.turn()
-    assert messages.IDLE not in line.kinds()
+    assert messages.IDLE not in link.kinds()
     transport.taken(WINDOW)
     loop.turn()
-    assert line.written.endswith(b"the rest")
-    assert line.kinds()[-1] == messages.IDLE
+    assert link.written.endswith(b"the rest")
+    assert link.kinds()[-1] == messages.IDLE

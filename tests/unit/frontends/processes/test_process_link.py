@@ -7,7 +7,7 @@ import socket
 from typing import Final
 
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.process_link import ProcessLink
 
 PIECE_BYTES: Final = 64 << 10
 MOST_BYTES: Final = 4 << 20
@@ -18,12 +18,12 @@ def test_a_line_is_full_before_what_waits_in_it_holds_others_up() -> None:
     async def scenario() -> int:
         ours, theirs = socket.socketpair()
         with theirs:
-            line = Line(asyncio.get_running_loop(), ours, lambda _: None, lambda: None)
+            link = ProcessLink(asyncio.get_running_loop(), ours, lambda _: None, lambda: None)
             sent = 0
-            while not line.is_full:
-                line.send_bytes(messages.READ, 1, bytes(PIECE_BYTES))
+            while not link.is_full:
+                link.send_bytes(messages.READ, 1, bytes(PIECE_BYTES))
                 sent += PIECE_BYTES
-            line.close()
+            link.close()
         return sent
 
     assert asyncio.run(scenario()) < MOST_BYTES

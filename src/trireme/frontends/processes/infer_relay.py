@@ -15,7 +15,7 @@ from trireme.frontends.accepting import GRPC_SERVICE
 from trireme.frontends.inflight import CHARGED_FROM_BYTES, LARGE_ANSWER_BYTES, ConnectionBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.large_answers import LargeAnswers
-from trireme.frontends.processes.line import Line, Message
+from trireme.frontends.processes.process_link import Message, ProcessLink
 from trireme.frontends.processes.relayed_transport import RelayedTransport
 from trireme.server.call import Calls
 from trireme.server.long_work import ShortSteps, is_long_json, json_memory_bytes
@@ -27,18 +27,18 @@ ErrorMessage = tuple[str, int, str]
 """Class, kind and text of an error."""
 
 
-class InferLane:
+class InferRelay:
     """The requests of one process. What is not plain is sent back, to come again as bytes: nothing is decided here."""
 
-    __slots__ = ("_calls", "_large", "_leaving", "_line", "_open", "_transports", "demands")
+    __slots__ = ("_calls", "_large", "_leaving", "_link", "_open", "_transports", "demands")
 
-    def __init__(self, calls: Calls, line: Line, transports: Mapping[int, RelayedTransport]) -> None:
+    def __init__(self, calls: Calls, link: ProcessLink, transports: Mapping[int, RelayedTransport]) -> None:
         self._calls = calls
-        self._line = line
+        self._link = link
         self._transports = transports
-        self._large = LargeAnswers(line)
+        self._large = LargeAnswers(link)
         self._leaving = ShortSteps()
-        self._open: dict[int, _LaneCall] = {}
+        self._open: dict[int, _RelayedCall] = {}
         self.demands: dict[str, int] = {}
         """By the name of the model, requests since somebody looked, who takes away what was counted."""
 
@@ -57,10 +57,10 @@ class InferLane:
         try:
             called = calls.open(name, version)
         except ServingError:
-            self._line.send((messages.SEND_WHOLE, key))
+            self._link.send((messages.SEND_WHOLE, key))
             return
         if called.is_decoupled or called.is_loading or calls.tracing.is_on:
-            self._line.send((messages.SEND_WHOLE, key))
+            self._link.send((messages.SEND_WHOLE, key))
             return
         self.demands[name] = self.demands.get(name, 0) + 1
         tensors: dict[str, Tensor] = {}
@@ -72,9 +72,9 @@ class InferLane:
         if size <= CHARGED_FROM_BYTES:
             size = 0
         elif inflight.excess(size):
-            self._line.send((messages.SEND_WHOLE, key))
+            self._link.send((messages.SEND_WHOLE, key))
             return
-        call = _LaneCall(self, key, service, inflight, size, is_json)
+        call = _RelayedCall(self, key, service, inflight, size, is_json)
         request = call.request = InferenceRequest(name, version, request_id, tensors, call.respond)
         request.requested_outputs = requested
         if settings is not None:
@@ -115,10 +115,10 @@ class InferLane:
         if is_counted:
             self._large.send(key, version, response, call.inflight, size)
         else:
-            self._line.send((messages.ANSWER, key, version, outputs, response.parameters))
+            self._link.send((messages.ANSWER, key, version, outputs, response.parameters))
 
     def go_on(self) -> None:
-        """The line has room again."""
+        """The link has room again."""
         self._large.go_on()
 
     def settled(self, key: int) -> None:
@@ -132,7 +132,7 @@ class InferLane:
             "the response has parameters that cannot pass through a front-end process; a server with "
             "--frontend-processes=1 can send it"
         )
-        self._line.send((messages.FAIL, key, encode_error(error)))
+        self._link.send((messages.FAIL, key, encode_error(error)))
 
     def cancel(self, key: int) -> None:
         """Nobody waits for the request any more."""
@@ -155,9 +155,9 @@ class InferLane:
 
     def _end(self, key: int, kind: int, error: ServingError) -> None:
         if self._close(key) is not None:
-            self._line.send((kind, key, encode_error(error)))
+            self._link.send((kind, key, encode_error(error)))
 
-    def _close(self, key: int) -> _LaneCall | None:
+    def _close(self, key: int) -> _RelayedCall | None:
         """The call, which is open no longer and holds nothing; None where it was not."""
         call = self._open.pop(key, None)
         if call is not None and call.held_bytes:
@@ -165,18 +165,18 @@ class InferLane:
         return call
 
 
-class _LaneCall:
+class _RelayedCall:
     """Takes the responses to one request."""
 
-    __slots__ = ("_key", "_lane", "_service", "_single", "held_bytes", "inflight", "is_json", "request")
+    __slots__ = ("_key", "_relay", "_service", "_single", "held_bytes", "inflight", "is_json", "request")
 
     request: InferenceRequest
     """Set before anything else is done."""
 
     def __init__(
-        self, lane: InferLane, key: int, service: int, inflight: ConnectionBytes, held_bytes: int, is_json: bool
+        self, relay: InferRelay, key: int, service: int, inflight: ConnectionBytes, held_bytes: int, is_json: bool
     ) -> None:
-        self._lane = lane
+        self._relay = relay
         self._key = key
         self._service = service
         self.inflight = inflight
@@ -197,7 +197,7 @@ class _LaneCall:
             if single is None:
                 return
             response = single
-        self._lane.answer(self._key, response)
+        self._relay.answer(self._key, response)
 
 
 def settings_of(request: InferenceRequest) -> tuple[Any, ...] | None:

@@ -7,7 +7,7 @@ import mmap
 import socket
 from typing import Any
 
-from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.process_link import ProcessLink
 
 
 class End:
@@ -16,14 +16,14 @@ class End:
     def __init__(self, sock: socket.socket) -> None:
         self.taken: list[tuple[Any, ...]] = []
         self.is_lost = False
-        self.line = Line(asyncio.get_running_loop(), sock, self.taken.append, self._lost)
+        self.link = ProcessLink(asyncio.get_running_loop(), sock, self.taken.append, self._lost)
 
     def _lost(self) -> None:
         self.is_lost = True
 
     async def wait_for(self, count: int) -> None:
         async with asyncio.timeout(20):
-            while len(self.taken) < count:  # noqa: ASYNC110 - the line tells nobody
+            while len(self.taken) < count:  # noqa: ASYNC110 - the link tells nobody
                 await asyncio.sleep(0.001)
 
 
@@ -37,15 +37,15 @@ def test_messages_of_all_sizes_arrive_in_order() -> None:
         one, other = ends()
         sizes = [0, 1, 1 << 20, 5, 3 << 20, 300_000, 7] * 3
         for number, size in enumerate(sizes):
-            one.line.send_bytes(1, number, bytes([number]) * size)
-            one.line.send((2, number, "text", None, (1.5, [True])))
+            one.link.send_bytes(1, number, bytes([number]) * size)
+            one.link.send((2, number, "text", None, (1.5, [True])))
         await other.wait_for(2 * len(sizes))
         expected: list[tuple[Any, ...]] = []
         for number, size in enumerate(sizes):
             expected += [(1, number, bytes([number]) * size), (2, number, "text", None, (1.5, [True]))]
         assert other.taken == expected
-        one.line.close()
-        other.line.close()
+        one.link.close()
+        other.link.close()
 
     asyncio.run(run())
 
@@ -55,17 +55,17 @@ def test_a_full_line_says_so_and_when_there_is_room() -> None:
         ours, theirs = socket.socketpair()
         one = End(ours)
         drained = asyncio.Event()
-        one.line.on_drained = drained.set
-        assert not one.line.is_full
+        one.link.on_drained = drained.set
+        assert not one.link.is_full
         for number in range(20):
-            one.line.send_bytes(1, number, bytes(1 << 20))
-        assert one.line.is_full
+            one.link.send_bytes(1, number, bytes(1 << 20))
+        assert one.link.is_full
         other = End(theirs)
         await other.wait_for(20)
         await asyncio.wait_for(drained.wait(), 20)
-        assert not one.line.is_full
-        one.line.close()
-        other.line.close()
+        assert not one.link.is_full
+        one.link.close()
+        other.link.close()
 
     asyncio.run(run())
 
@@ -73,15 +73,15 @@ def test_a_full_line_says_so_and_when_there_is_room() -> None:
 def test_the_end_of_one_is_told_to_the_other_once() -> None:
     async def run() -> None:
         one, other = ends()
-        one.line.send((1, 2))
-        one.line.flush()
-        one.line.close()
+        one.link.send((1, 2))
+        one.link.flush()
+        one.link.close()
         await other.wait_for(1)
         async with asyncio.timeout(20):
-            while not other.is_lost:  # noqa: ASYNC110 - the line tells nobody else
+            while not other.is_lost:  # noqa: ASYNC110 - the link tells nobody else
                 await asyncio.sleep(0.001)
         assert not one.is_lost
-        other.line.send((3,))  # goes nowhere
+        other.link.send((3,))  # goes nowhere
 
     asyncio.run(run())
 
@@ -90,21 +90,21 @@ def test_a_message_that_cannot_be_sent_is_told_and_all_others_arrive() -> None:
     async def run() -> None:
         one, other = ends()
         unsent: list[tuple[Any, ...]] = []
-        one.line.on_unsent = unsent.append
+        one.link.on_unsent = unsent.append
         with mmap.mmap(-1, 1 << 31) as large:  # memory that nobody touches
-            one.line.send((1, 1))
-            one.line.send((2, 2, large))
-            one.line.send((3, 3))
-            one.line.flush()
+            one.link.send((1, 1))
+            one.link.send((2, 2, large))
+            one.link.send((3, 3))
+            one.link.flush()
             assert [message[:2] for message in unsent] == [(2, 2)]
             unsent.clear()
-        one.line.send((4, 4, object()))
-        one.line.flush()
-        one.line.send((5, 5))
+        one.link.send((4, 4, object()))
+        one.link.flush()
+        one.link.send((5, 5))
         await other.wait_for(3)
         assert other.taken == [(1, 1), (3, 3), (5, 5)]
         assert [message[:2] for message in unsent] == [(4, 4)]
-        one.line.close()
-        other.line.close()
+        one.link.close()
+        other.link.close()
 
     asyncio.run(run())

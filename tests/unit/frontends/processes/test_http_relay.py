@@ -13,16 +13,16 @@ from trireme.core.errors import stopping_error
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane
+from trireme.frontends.processes.http_relay import HttpClientConnection, HttpRelay
 
 INPUT = {"name": "INPUT0", "shape": [2], "datatype": "INT32", "data": [1, 2]}
 
 
 def is_read(document: dict[str, Any]) -> bool:
-    lane, body = HttpLane(HttpFrontendOptions(), InflightBytes()), json.dumps(document).encode()
-    head, _ = lane.head_of(b"POST /v2/models/adder/infer HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\n")
+    relay, body = HttpRelay(HttpFrontendOptions(), InflightBytes()), json.dumps(document).encode()
+    head, _ = relay.head_of(b"POST /v2/models/adder/infer HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\n")
     assert head is not None
-    return lane.decode(head, body) is not None
+    return relay.decode(head, body) is not None
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_a_request_that_nobody_began_on_a_connection_that_ends_is_told_that_the_
 ) -> None:
     async def run() -> None:
         sent: list[Any] = []
-        line = SimpleNamespace(send=sent.append)
+        link = SimpleNamespace(send=sent.append)
         owner: Any = SimpleNamespace(
-            line=line, connections={}, used=set(), calls={}, leased={}, is_stopping=is_stopping, next_call=lambda: 3
+            link=link, connections={}, used=set(), calls={}, leased={}, is_stopping=is_stopping, next_call=lambda: 3
         )
-        http_lane = HttpLane(HttpFrontendOptions(), InflightBytes())
-        connection = HttpClientConnection(owner, 7, http_lane)
+        http_relay = HttpRelay(HttpFrontendOptions(), InflightBytes())
+        connection = HttpClientConnection(owner, 7, http_relay)
         transport = Transport()
         connection.connection_made(transport)
         body = json.dumps({"id": "4", "inputs": [INPUT]}).encode()

@@ -21,10 +21,10 @@ from trireme.frontends.grpc.plan import CallPlan, CallPlanner, Method
 from trireme.frontends.grpc.unary import UnaryCall
 from trireme.frontends.inflight import CHARGED_FROM_BYTES, LARGE_ANSWER_BYTES, InflightBytes
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.client_connection import ClientConnection, LaneOwner
+from trireme.frontends.processes.client_connection import ClientConnection, RelayOwner
 from trireme.frontends.processes.grpc_upstream import PassedCall, Upstream
-from trireme.frontends.processes.infer_lane import decode_error, settings_of
-from trireme.frontends.processes.line import Message
+from trireme.frontends.processes.infer_relay import decode_error, settings_of
+from trireme.frontends.processes.process_link import Message
 from trireme.protocol.grpc_frames import PREFIX_BYTES
 from trireme.protocol.http2.headers import RequestHeaders
 from trireme.protocol.http2.stream import Stream
@@ -39,17 +39,17 @@ _MAX_MESSAGE_BYTES: Final = 16 << 10
 """Of requests that are read here; longer ones are passed on as they come."""
 
 
-class GrpcLane:
+class GrpcRelay:
     """What all gRPC connections of a front-end process share."""
 
     def __init__(
-        self, owner: LaneOwner, options: GrpcFrontendOptions, server: InferenceServer, inflight: InflightBytes
+        self, owner: RelayOwner, options: GrpcFrontendOptions, server: InferenceServer, inflight: InflightBytes
     ) -> None:
         self.owner = owner
         self.context = ServiceContext(server, options, asyncio.get_running_loop(), SharedLimits(inflight=inflight))
         infer = Method(_INFER, "inference", self._open_infer, is_inference=True)
         passed = Method(b"", "", self._open_passed)
-        self.planner = _LanePlanner(options, {_INFER: infer}, passed)
+        self.planner = _RelayPlanner(options, {_INFER: infer}, passed)
         self.connections: set[GrpcConnection] = set()
         self.upstreams: dict[int, Upstream] = {}
         """By the identity of the connection."""
@@ -63,14 +63,14 @@ class GrpcLane:
         """Where the calls of a connection are passed on to."""
         return self.upstreams[id(connection)]
 
-    def _open_infer(self, connection: Connection, stream: Stream, plan: CallPlan) -> LaneInferCall:
-        return LaneInferCall(connection, stream, plan, self)
+    def _open_infer(self, connection: Connection, stream: Stream, plan: CallPlan) -> RelayedInferCall:
+        return RelayedInferCall(connection, stream, plan, self)
 
     def _open_passed(self, connection: Connection, stream: Stream, plan: CallPlan) -> PassedCall:
         return self.upstream_of(connection).open(stream, plan)
 
 
-class _LanePlanner(CallPlanner):
+class _RelayPlanner(CallPlanner):
     """Plans for plain ModelInfer calls; the server process plans all others, refusals too."""
 
     def __init__(self, options: GrpcFrontendOptions, methods: Mapping[bytes, Method], passed: Method) -> None:
@@ -84,14 +84,14 @@ class _LanePlanner(CallPlanner):
         return planned
 
 
-class LaneInferCall(UnaryCall):
-    """Implements `LaneCall`: the request is read here, and the response written; what is between is not."""
+class RelayedInferCall(UnaryCall):
+    """Implements `RelayedCall`: the request is read here, and the response written; what is between is not."""
 
-    __slots__ = ("_call", "_lane", "_message")
+    __slots__ = ("_call", "_message", "_relay")
 
-    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan, lane: GrpcLane) -> None:
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan, relay: GrpcRelay) -> None:
         super().__init__(connection, stream, plan)
-        self._lane = lane
+        self._relay = relay
         self._message: Buffer = b""
         self._call = 0
 
@@ -126,7 +126,7 @@ class LaneInferCall(UnaryCall):
             return
         self._request = request
         request.on_cancel = self._cancel
-        owner = self._lane.owner
+        owner = self._relay.owner
         if owner.leased and not (request.correlation_id or request.flags or request.priority or request.timeout_us):
             start = owner.leased.get((request.model_name, request.model_version))
             if start is not None:
@@ -137,7 +137,7 @@ class LaneInferCall(UnaryCall):
         call = self._call = owner.next_call()
         owner.calls[call] = self
         tensors = [(tensor.name, tensor.datatype, tensor.shape, tensor.data) for tensor in request.inputs.values()]
-        owner.line.send(
+        owner.link.send(
             (
                 messages.INFER,
                 call,
@@ -155,7 +155,7 @@ class LaneInferCall(UnaryCall):
 
     @property
     def connection_number(self) -> int:
-        return self._lane.upstream_of(self.connection).number
+        return self._relay.upstream_of(self.connection).number
 
     def settle(self, kind: int, message: Message) -> None:
         """The end of the request."""
@@ -195,9 +195,9 @@ class LaneInferCall(UnaryCall):
 
     def _tell_unsent(self) -> None:
         """Has the server process count what waits for the client, unless that has left."""
-        upstream = self._lane.upstreams.get(id(self.connection))
+        upstream = self._relay.upstreams.get(id(self.connection))
         if upstream is not None:
-            self._lane.owner.connections[upstream.number].tell_unsent()
+            self._relay.owner.connections[upstream.number].tell_unsent()
 
     def _fail_or_pass_on(self, error: ServingError) -> None:
         if isinstance(error, LeaseEndedError):
@@ -213,7 +213,7 @@ class LaneInferCall(UnaryCall):
     def _pass_on(self, data: Buffer, is_ended: bool) -> None:
         """Has the server process go on with the call."""
         stream = self.stream
-        upstream = self._lane.upstreams.get(id(self.connection))
+        upstream = self._relay.upstreams.get(id(self.connection))
         if upstream is None:  # the client has left
             self.abandon()
             return
@@ -225,18 +225,18 @@ class LaneInferCall(UnaryCall):
             passed.receive(data, is_ended)
 
     def _cancel(self, request: InferenceRequest) -> None:
-        self._lane.owner.drop_call(self._call)
+        self._relay.owner.drop_call(self._call)
 
 
 class GrpcClientConnection(ClientConnection):
     """A client's connection, whose HTTP/2 is spoken here."""
 
-    def __init__(self, owner: LaneOwner, number: int, lane: GrpcLane) -> None:
+    def __init__(self, owner: RelayOwner, number: int, relay: GrpcRelay) -> None:
         super().__init__(owner, number)
-        self._lane = lane
+        self._relay = relay
         self._used = owner.used
-        self._inner = _HeldConnection(self, lane)
-        self._upstream = lane.upstreams[id(self._inner)] = Upstream(self._inner, number, self.relay)
+        self._inner = _HeldConnection(self, relay)
+        self._upstream = relay.upstreams[id(self._inner)] = Upstream(self._inner, number, self.relay)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -263,7 +263,7 @@ class GrpcClientConnection(ClientConnection):
         """The same behind a TLS handshake that has failed, where no loss is told."""
         if not self._is_lost:
             self._inner.connection_lost(None)
-            del self._lane.upstreams[id(self._inner)]
+            del self._relay.upstreams[id(self._inner)]
         super().is_gone()
 
     def pause_writing(self) -> None:
@@ -298,8 +298,8 @@ class _HeldConnection(GrpcConnection):
 
     __slots__ = ("_client",)
 
-    def __init__(self, client: GrpcClientConnection, lane: GrpcLane) -> None:
-        super().__init__(lane.context, lane.planner, lane.connections)
+    def __init__(self, client: GrpcClientConnection, relay: GrpcRelay) -> None:
+        super().__init__(relay.context, relay.planner, relay.connections)
         self._client = client
 
     def _is_held_back(self, transport: asyncio.Transport) -> bool:
@@ -313,7 +313,7 @@ class _HeldConnection(GrpcConnection):
         """Those that are passed on at once, because the number of the connection is another's afterwards."""
         read_here = []
         for stream in list(self.http2.streams.values()):
-            if isinstance(stream.call, LaneInferCall):
+            if isinstance(stream.call, RelayedInferCall):
                 read_here.append(stream.abandon_call)
             else:
                 stream.abandon_call()

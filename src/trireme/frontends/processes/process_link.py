@@ -29,7 +29,7 @@ _UNSENDABLE: Final = (ValueError, MemoryError)
 Message = tuple[Any, ...]
 
 
-class Line:
+class ProcessLink:
     """Used on the event loop's thread. `take` gets every message, `lost` is called once, when the other end is gone."""
 
     __slots__ = (
@@ -140,7 +140,7 @@ class Line:
         return b"".join(frames)
 
     def close(self) -> None:
-        """Ends the line without calling `lost`; later calls do nothing."""
+        """Ends the link without calling `lost`; later calls do nothing."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._sock.fileno())

@@ -19,9 +19,9 @@ from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Router, route
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.client_connection import ClientConnection, LaneOwner
-from trireme.frontends.processes.infer_lane import decode_error
-from trireme.frontends.processes.line import Message
+from trireme.frontends.processes.client_connection import ClientConnection, RelayOwner
+from trireme.frontends.processes.infer_relay import decode_error
+from trireme.frontends.processes.process_link import Message
 from trireme.protocol.http1.compression import IDENTITY
 from trireme.protocol.json_codec.text import SlowTextError
 from trireme.protocol.v2.binary import InferDecoder, InferEncoder, split_body, take_tensors
@@ -44,7 +44,7 @@ Decoded = tuple[InferDocument, str, dict[str, Tensor]]
 """What a body says, the request's id, and its inputs."""
 
 
-class HttpLane:
+class HttpRelay:
     """What all connections of a front-end process share: heads, documents and fragments that were seen before."""
 
     def __init__(self, options: HttpFrontendOptions, inflight: InflightBytes) -> None:
@@ -112,15 +112,15 @@ class HttpLane:
 
 
 class HttpClientConnection(ClientConnection):
-    """Implements `AnswerSink`, for the one request that is read here, and `LaneCall`. While the server process has
+    """Implements `AnswerSink`, for the one request that is read here, and `RelayedCall`. While the server process has
     bytes of the client that it has not answered, all that comes goes the same way."""
 
-    def __init__(self, owner: LaneOwner, number: int, lane: HttpLane) -> None:
+    def __init__(self, owner: RelayOwner, number: int, relay: HttpRelay) -> None:
         super().__init__(owner, number)
-        self._lane_owner = owner
-        self._lane = lane
+        self._relay_owner = owner
+        self._relay = relay
         self.is_lost = False
-        self.inflight = ConnectionBytes(self._lane.inflight)
+        self.inflight = ConnectionBytes(self._relay.inflight)
         self._is_relaying = False
         self._relayed_bytes = 0
         self._begun = b""  # a request whose rest is on its way
@@ -137,7 +137,7 @@ class HttpClientConnection(ClientConnection):
 
     def data_received(self, data: bytes) -> None:
         if self._is_relaying:
-            self._relay(data)
+            self._pass_on(data)
         elif self._exchange is not None:
             self._waiting += data
             if len(self._waiting) > _MAX_WAITING_BYTES:
@@ -166,7 +166,7 @@ class HttpClientConnection(ClientConnection):
             return super().eof_received()
         # The client may still wait for its answer, or be gone.
         self._has_ended = True
-        asyncio.get_running_loop().call_later(self._lane.half_closed_grace_s, self._transport.abort)
+        asyncio.get_running_loop().call_later(self._relay.half_closed_grace_s, self._transport.abort)
         return True
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -174,7 +174,7 @@ class HttpClientConnection(ClientConnection):
         if self._rest_timer is not None:
             self._rest_timer.cancel()
         if self._call is not None:
-            self._lane_owner.drop_call(self._call)
+            self._relay_owner.drop_call(self._call)
             self._call = None
         if self._exchange is not None:
             self._exchange.cancel()
@@ -183,10 +183,10 @@ class HttpClientConnection(ClientConnection):
 
     def _read(self, data: bytes) -> None:
         """Sends a whole plain request on as what it says, all else as it is."""
-        head, end = self._lane.head_of(data)
+        head, end = self._relay.head_of(data)
         missing = 1 if head is None else head.content_length - (len(data) - end)
         if head is None or missing < 0:
-            self._relay(data)
+            self._pass_on(data)
             return
         if missing:
             self._begun = data
@@ -196,15 +196,15 @@ class HttpClientConnection(ClientConnection):
         if self._rest_timer is not None:
             self._rest_timer.cancel()
             self._rest_timer = None
-        decoded = self._lane.decode(head, data[end:])
+        decoded = self._relay.decode(head, data[end:])
         if decoded is None:
-            self._relay(data)
+            self._pass_on(data)
         else:
             self._infer(head, decoded, data)
 
     def _infer(self, head: RequestHead, decoded: Decoded, data: bytes) -> None:
         document, request_id, inputs = decoded
-        owner = self._lane_owner
+        owner = self._relay_owner
         exchange = self._exchange = Exchange(self, head, b"")
         request = exchange.request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, _ignore)
         self._document = document
@@ -225,7 +225,7 @@ class HttpClientConnection(ClientConnection):
         tensors = [(tensor.name, tensor.datatype, tensor.shape, tensor.data) for tensor in inputs.values()]
         call = self._call = owner.next_call()
         owner.calls[call] = self
-        self._line.send(
+        self._link.send(
             (
                 messages.INFER,
                 call,
@@ -245,15 +245,15 @@ class HttpClientConnection(ClientConnection):
         self._rest_timer = None
         if self._begun:
             begun, self._begun = self._begun, b""
-            self._relay(begun)
+            self._pass_on(begun)
 
     def _tell_end(self) -> None:
         """The client's end is told behind all that it has sent."""
         if self._has_ended and self._exchange is None:
             self._pass_on_begun()
-            self._line.send((messages.ENDED, self.number))
+            self._link.send((messages.ENDED, self.number))
 
-    def _relay(self, data: bytes) -> None:
+    def _pass_on(self, data: bytes) -> None:
         self._is_relaying = True
         self._relayed_bytes += len(data)
         self.relay(data)
@@ -283,14 +283,14 @@ class HttpClientConnection(ClientConnection):
         elif kind == messages.REFUSE:
             exchange.send_error(decode_error(message[2]))
         elif self._closes:  # the server process reads nothing more of the client
-            if self._lane_owner.is_stopping and request is not None:
+            if self._relay_owner.is_stopping and request is not None:
                 exchange.send_error(stopping_error(request.id))
             else:  # and its client may ask again on another connection
                 super().close_behind()
         else:
             self._exchange = self._document = None
             waiting, self._waiting = self._waiting, b""
-            self._relay(self._bytes + waiting)
+            self._pass_on(self._bytes + waiting)
             self._resume()
             self._tell_end()
 
@@ -321,7 +321,7 @@ class HttpClientConnection(ClientConnection):
             self._closes = True
 
     def _respond(self, exchange: Exchange, document: InferDocument, response: InferenceResponse) -> None:
-        answer = InferAnswer(exchange, self._lane.background, document, self._lane.encoder)
+        answer = InferAnswer(exchange, self._relay.background, document, self._relay.encoder)
         exchange.take_with(answer.respond, response)
 
     # --- AnswerSink
