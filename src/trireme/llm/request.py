@@ -133,6 +133,8 @@ class Sequence:
     """The beams of one search, which share blocks, run and wait together; the first leads. Empty for all others."""
     awaits_mask: bool = False
     """Whether it is left out of the next step, because its grammar takes long, and it is others' turn."""
+    takes_turns: bool = False
+    """Whether slow masks took all that a step has for them when it was last its own that was asked for."""
     is_suspended: bool = False
     """Whether it is a beam that has a slot, and nothing to compute: those behind the leader until that is computed."""
     history: object = None

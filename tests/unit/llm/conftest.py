@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ahead_executor import AheadExecutor
 from safetensors.numpy import load_file, save_file
 from tiny_language_models import ANSWER_TOKENS, PROMPTS, TinyModel, build
 
@@ -29,6 +30,7 @@ from trireme.llm.sampling_params import SamplingParams
 
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "numpy": NumpyExecutor,
+    "ahead": AheadExecutor,
     "torch": lambda spec, weights, options: TorchExecutor(spec, host_tensors(weights), options),
     "cuda": lambda spec, weights, options: load_on_cuda(spec, weights, options, "float32", "cuda"),
 }

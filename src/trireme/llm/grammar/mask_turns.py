@@ -37,12 +37,17 @@ class MaskTurns:
                 if sequence.awaits_mask:
                     bound.append((sequence.priority, sequence.last_token, len(bound), sequence, cost_s, advance_s))
         left_s = quick_left_s = _STEP_S
+        slow: list[Sequence] = []
         for *_, sequence, cost_s, advance_s in sorted(bound):
             if max(cost_s, advance_s) <= QUICK_S:
-                sequence.awaits_mask = quick_left_s <= 0
+                sequence.awaits_mask = sequence.takes_turns = quick_left_s <= 0
                 quick_left_s -= cost_s / THREADS + advance_s
-            elif left_s > 0:
+                continue
+            slow.append(sequence)
+            if left_s > 0:
                 sequence.awaits_mask = False
                 began_s = self._clock()
                 sequence.make_mask(self._vocab_size)
                 left_s -= self._clock() - began_s + advance_s
+        for sequence in slow:  # the one whose turn it is, too; those with a token under way keep what was found before
+            sequence.takes_turns = left_s <= 0

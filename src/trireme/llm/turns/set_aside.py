@@ -33,19 +33,22 @@ class SetAside:
     def who_goes(self, running: Iterable[Sequence], newcomer: Sequence, free_slots: int) -> Sequence | None:
         """Of those that run, for one that finds no room: whose turn is the last. None: nobody goes, as for one that is
         slow itself, or for beams that would find too few slots if all had gone that may."""
-        slow = _left_out(running)
+        slow = _slow(running)
         may_go = len(slow) - self._most
-        if newcomer.awaits_mask or newcomer.pending or may_go <= 0 or len(newcomer.peers) > free_slots + may_go:
+        if newcomer.takes_turns or newcomer.pending or may_go <= 0 or len(newcomer.peers) > free_slots + may_go:
             return None
-        found = max(slow, key=lambda one: (one.priority, one.last_token, one.sequence_id))
+        known = [one for one in slow if not one.pending]  # of others a step still brings something
+        if not known:
+            return None
+        found = max(known, key=lambda one: (one.priority, one.last_token, one.sequence_id))
         return found if found.priority >= newcomer.priority else None
 
     def who_returns(self, running: Iterable[Sequence], is_alone: bool) -> Sequence | None:
         """Who of them goes back into the line, where there is a slot; `is_alone`: nobody else waits for it."""
-        if not self._waiting or (not is_alone and len(_left_out(running)) >= self._most):
+        if not self._waiting or (not is_alone and len(_slow(running)) >= self._most):
             return None
         return min(self._waiting.values(), key=lambda one: (one.priority, one.sequence_id))
 
 
-def _left_out(running: Iterable[Sequence]) -> list[Sequence]:
-    return [one for one in running if one.awaits_mask and not one.peers]
+def _slow(running: Iterable[Sequence]) -> list[Sequence]:
+    return [one for one in running if one.takes_turns and not one.peers]

@@ -24,7 +24,7 @@ def test_launches_fit_the_gpu(capability: str) -> None:
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     launches = found["launches"]
-    assert len(launches) == (49 if capability >= "8.9" else 29)
+    assert len(launches) == (54 if capability >= "8.9" else 34)
     assert {name: launch["shared"] for name, launch in launches.items() if launch["shared"] > found["limit"]} == {}
     waiting = {name for name, launch in launches.items() if launch["waits"]}
     assert waiting == (set(launches) if capability >= "9.0" else set())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,46 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ahead_executor import AheadExecutor
 
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
-from trireme.llm.executors.port import Executor, StepResult
+from trireme.llm.executors.port import Executor
 from trireme.llm.executors.torch.executor import TorchExecutor
 from trireme.llm.executors.torch.weights import host_tensors
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions, SpeculationMode
 from trireme.llm.request import SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
-from trireme.llm.step_plan import Chunk, StepPlan
-
-
-class AheadExecutor(NumpyExecutor):
-    """Is given the next step before this one is looked at: it keeps the last token of each slot, as a GPU does."""
-
-    is_async = True
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._last: dict[int, int] = {}
-        self.pending_count = 0
-
-    def submit(self, plan: StepPlan) -> StepResult:
-        result = super().submit(replace(plan, chunks=tuple(map(self._known, plan.chunks))))
-        index = 0
-        for chunk in plan.chunks:
-            if chunk.samples:
-                self._last[chunk.sequence.slot] = result.tokens[index]
-                index += 1 + len(chunk.drafts)
-        return result
-
-    def _known(self, chunk: Chunk) -> Chunk:
-        if not chunk.is_pending:
-            return chunk
-        self.pending_count += 1
-        one = copy.copy(chunk.sequence)
-        one.tokens = [*one.tokens, self._last[one.slot]]
-        return replace(chunk, sequence=one, is_pending=False)
-
 
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "numpy": NumpyExecutor,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tiny_language_models import TinyModel
 from waiting import until
 
@@ -90,11 +91,12 @@ def run(start: Callable[[], Any], newcomers: int) -> Ended:
     return ended
 
 
+@pytest.mark.parametrize("kind", [{}, {"kind": "ahead"}], ids=["usual", "ahead"])
 def test_newcomers_wait_for_some_steps_and_slow_ones_write_what_they_would_have_written(
-    tiny_model: Callable[[str], TinyModel], start_engine: Callable[..., Any]
+    tiny_model: Callable[[str], TinyModel], start_engine: Callable[..., Any], kind: dict[str, str]
 ) -> None:
     def start() -> Any:
-        return start_engine(tiny_model("llama").folder, max_sequences=4, blocks=200)
+        return start_engine(tiny_model("llama").folder, max_sequences=4, blocks=200, **kind)
 
     alone = run(start, newcomers=0)
     found = run(start, newcomers=6)
@@ -107,14 +109,15 @@ def test_newcomers_wait_for_some_steps_and_slow_ones_write_what_they_would_have_
 
 def sequence(number: int, is_slow: bool = False, priority: int = 0) -> Sequence:
     one = Sequence(number, [number] * 5, 5, SamplingParams(), lambda news: None, BlockKeys(4), 200, priority=priority)
-    one.awaits_mask, one.last_token = is_slow, float(number)
+    one.takes_turns = one.awaits_mask = is_slow
+    one.last_token = float(number)
     return one
 
 
 def step(scheduler: Scheduler, *slow: Sequence) -> set[int]:
     """The numbers of those that run, of which some are left out of the step."""
     for one in scheduler.running:
-        one.awaits_mask = one in slow
+        one.takes_turns = one.awaits_mask = one in slow
     plan = scheduler.schedule()
     for chunk in plan.chunks if plan is not None else ():
         scheduler.settle(chunk, [7] if chunk.samples else ())
