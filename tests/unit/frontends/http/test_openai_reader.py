@@ -135,6 +135,9 @@ def ended(counted: int | None, reason: str = "", **members: Any) -> list[str]:
         (3, {"max_tokens": 3}, "length"),
         (2, {"max_tokens": 3}, "stop"),
         (3, {}, "stop"),
+        (255, {}, "stop"),
+        (256, {}, "length"),  # which is what a model that has to be told is sent
+        (256, {"max_tokens": 300}, "stop"),
         (None, {"max_tokens": 3}, "stop"),
         (3, {"max_tokens": 3, "reason": "stop"}, "stop"),
         (3, {"max_tokens": 3, "stop": "three"}, "stop"),
@@ -144,3 +147,14 @@ def test_a_text_with_all_tokens_that_it_might_have_was_cut(
     counted: int | None, members: dict[str, Any], expected: str
 ) -> None:
     assert ended(counted, **members) == [expected]
+
+
+def test_a_model_that_need_not_be_told_how_much_is_not_cut_at_a_number_that_it_was_not_sent() -> None:
+    declared = {
+        "text_input": TensorConfig("text_input", "BYTES", (-1,)),
+        "max_tokens": TensorConfig("max_tokens", "INT32", (-1,), is_optional=True),
+    }
+    made = {name: TensorConfig(name, "BYTES", (1,)) for name in ("text_output", "usage")}
+    shape = GenerationForm("python", True, True, "text_input", "text_output", declared, made)
+    (entry,) = completion_inputs(shape, read_completion(Fields({"model": "m", "prompt": "x"})))
+    assert (entry.max_tokens, "max_tokens" in entry.inputs) == (None, False)

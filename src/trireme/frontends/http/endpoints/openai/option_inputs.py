@@ -65,6 +65,10 @@ class OptionInputs:
         self._encoded: dict[int, Encoded] = {}
         self.are_for_all_choices = form.makes_choices or request.choice_count == 1
         """Whether one request of the model answers with all choices of a prompt."""
+        self.max_tokens: int | None = request.options.get("max_tokens")
+        """Of each choice: as the client says, or the number that is sent where the model has to be given one."""
+        if self.max_tokens is None and not form.takes_options and _wanted_limits(form):
+            self.max_tokens = _USUAL_MAX_TOKENS
         self._seed_input = _drawn_seed_input(form, request.options)
 
     def of_choice(self, index: int) -> Encoded:
@@ -216,9 +220,14 @@ def _spread_options(
             )
         elif name in _TRANSFORMERS_NAMES:
             parameters[_TRANSFORMERS_NAMES[name]] = value
-    for name in OPTION_INPUTS["max_tokens"]:
-        if name in form.inputs and name not in inputs and not form.inputs[name].is_optional:
+    for name in _wanted_limits(form):
+        if name not in inputs:
             inputs[name] = _tensor(form, name, _USUAL_MAX_TOKENS)
+
+
+def _wanted_limits(form: GenerationForm) -> list[str]:
+    """The inputs that limit the tokens and have to be given."""
+    return [name for name in OPTION_INPUTS["max_tokens"] if name in form.inputs and not form.inputs[name].is_optional]
 
 
 def _input_of(form: GenerationForm, option: str) -> str | None:

@@ -39,7 +39,7 @@ class ModelInput:
     are_stops_told: bool = False
     """Whether the one that ends the text belongs to it."""
     max_tokens: int | None = None
-    """Of each choice, where the client says so."""
+    """Of each choice, where the client says so or the model has to be told."""
     prompt_count: int | None = None
     """How many tokens the prompt counts, where the model does not count itself; 0 where another request counts it."""
 
@@ -132,7 +132,7 @@ def _choices(
         own_count = request.choice_count // count
         place = first_index + index
         made = ModelInput({**prompt, **inputs}, dict(parameters), outputs, place, own_count)
-        made.repeated, made.stops, made.max_tokens = repeated, stops, request.options.get("max_tokens")
+        made.repeated, made.stops, made.max_tokens = repeated, stops, options.max_tokens
         made.are_stops_told = bool(request.options.get("include_stop_str_in_output"))
         found.append(made)
     return found
