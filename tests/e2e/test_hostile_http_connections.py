@@ -42,8 +42,8 @@ def survives(target: Target) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("raw", "status"),
     [
-        (POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200),
-        (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", 200),
+        (POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", 400),
         (POST + b"Transfer-Encoding: chunked\r\n\r\n1;a\n\r\n{\r\n0\r\n\r\n", 400),
         (b"GET /v2 HTTP/1.1\r\n\r\n", 400),
         (GET + b"Host: y\r\n\r\n", 400),
@@ -110,6 +110,8 @@ def test_many_headers_and_a_long_path_are_read(target: Target) -> None:
         (b"0x1\r\n{\r\n", "chunk size is not a hexadecimal number"),
         (b"\r\n", "chunk size is not a hexadecimal number"),
         (b"2\r\n{}xx", "chunk is not followed by a line end"),
+        (b"0\n\n", "chunk header or trailer has a bare line feed or carriage return"),
+        (b"2\r\n{}\r\n0\n\n", "chunk header or trailer has a bare line feed or carriage return"),
         (b"1" * 5000, "chunk header is too long"),
         (b"1;" + b"x" * 5000, "chunk header is too long"),
         (b"0\r\n" + b"A: b\r\n" * 5000, "chunk trailer is too long"),

@@ -159,7 +159,6 @@ def parse_head(raw: bytes) -> RequestHead:
         raise MalformedHeadError("bare line feed")  # the parser might see the end of the head elsewhere than we do
     collected = _Collector()
     parser = collected.parser = httptools.HttpRequestParser(collected)
-    parser.set_dangerous_leniencies(lenient_chunked_length=True)  # what is both has rules of its own, below
     try:
         parser.feed_data(raw if raw.isascii() else _with_plain_target(raw))
     except httptools.HttpParserUpgrade:
@@ -188,12 +187,10 @@ def parse_head(raw: bytes) -> RequestHead:
 
 
 def _check_framing(head: RequestHead, version: str) -> None:
-    """A body that is chunked and has a length is read as chunked, and nothing is believed of what follows it."""
+    """Refuses a body whose end two readers could see in two places; a proxy before this server may be the other one."""
     names = [name.lower() for name, _ in head.headers]
-    if head.is_chunked:
-        head.content_length = -1
-        if "content-length" in names:
-            head.close_connection()
+    if head.is_chunked and "content-length" in names:
+        raise MalformedHeadError("Content-Length with Transfer-Encoding")
     hosts = names.count("host")
     if hosts > 1 or (not hosts and version == "1.1"):
         raise MalformedHeadError("more than one Host" if hosts else "missing Host")

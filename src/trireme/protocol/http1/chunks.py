@@ -10,6 +10,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 MAX_CHUNKS = 65536
 _MAX_LINE_BYTES = 4096
 _MAX_TRAILER_BYTES = 16384
+_BARE_LINE_END = "chunk header or trailer has a bare line feed or carriage return"
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
@@ -64,12 +65,14 @@ class ChunkedDecoder:
                     break
             end = data.find(b"\r\n", position)
             if end < 0:
+                if b"\n" in data[position:] or b"\r" in data[position:-1]:  # no line end follows that would show it
+                    raise InvalidArgumentError(_BARE_LINE_END)
                 if len(data) - position > _MAX_LINE_BYTES:
                     raise InvalidArgumentError("chunk header is too long")
                 break
             line, position = data[position:end], end + 2
             if b"\n" in line or b"\r" in line:  # others might see the end of the line there
-                raise InvalidArgumentError("chunk header or trailer has a bare line feed or carriage return")
+                raise InvalidArgumentError(_BARE_LINE_END)
             if not self._is_in_trailer:
                 self._begin_chunk(line)
             elif not line:
@@ -91,9 +94,12 @@ class ChunkedDecoder:
                 self._body += piece
             self._missing -= len(piece)
             position += len(piece)
-        if self._missing == 2 and len(data) - position >= 2:
-            if data[position : position + 2] != b"\r\n":
+        if self._missing == 2 and position < len(data):
+            line_end = data[position : position + 2]
+            if not b"\r\n".startswith(line_end):
                 raise InvalidArgumentError("chunk is not followed by a line end")
+            if len(line_end) == 1:
+                return position
             self._missing = 0
             position += 2
         return position
