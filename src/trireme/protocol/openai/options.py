@@ -172,6 +172,8 @@ def _read_stop(fields: Fields) -> list[str] | None:
     value = fields.value("stop")
     if value is None or value == []:
         return None
+    if type(value) not in (str, list):
+        raise wrong_type("stop", "a string or an array of strings", value)
     stops = [value] if type(value) is str else fields.array("stop", MAX_STOPS) or []
     for stop in stops:
         if type(stop) is not str:

@@ -174,6 +174,13 @@ def test_refused_chat_names_the_field(members: dict[str, Any], param: str) -> No
     assert param in refused.value.message or param == "messages[0]"
 
 
+@pytest.mark.parametrize(("stop", "kind"), [(3, "a number"), ({"a": 1}, "an object"), ([3], "a number")])
+def test_a_stop_of_another_type_is_told_both_that_it_may_have(stop: Any, kind: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        chat(stop=stop)
+    assert refused.value.message == f"'stop' has to be a string or an array of strings, not {kind}."
+
+
 def test_assistant_may_have_called_tools_without_saying_anything() -> None:
     messages = [{"role": "assistant", "content": None, "tool_calls": []}]
     assert chat(messages=messages).messages == messages
