@@ -162,11 +162,19 @@ def test_members_that_are_not_read_are_told_once_in_the_log(server: RunningServe
     assert server.log.count(sentence) == 1
 
 
+def _cut_names(count: int) -> str:
+    return ", ".join([f"'{'p' * 100}'"] * count)
+
+
 def test_fields_of_generate_are_told_by_the_names_of_inputs(server: RunningServer) -> None:
     error = generate(server, "misnamed_output", {"INPUT": 1.0})
     assert "missing required input(s) ['INPUT0']. Please provide all required input(s)." in error
     assert error.endswith("Did you mean 'INPUT0' where you wrote 'INPUT'?")
-    assert generate(server, "misnamed_output", {"prompt": 1}).endswith("Please provide all required input(s).")
+    assert generate(server, "misnamed_output", {}).endswith("Please provide all required input(s).")
+    elsewhere = " Please provide all required input(s). The request has {}, which no input of the model is called."
+    assert generate(server, "misnamed_output", {"prompt": 1}).endswith(elsewhere.format("'prompt'"))
+    many = {f"{'p' * 200}{number}": number for number in range(7)}
+    assert generate(server, "misnamed_output", many).endswith(elsewhere.format(f"{_cut_names(5)}, ..."))
     assert generate(server, "misnamed_output", {"INPUT0": "one"}).endswith("(input 'INPUT0' takes FP32)")
 
 

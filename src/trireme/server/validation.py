@@ -20,6 +20,10 @@ _BATCH_NOTE = (
     "setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
 )
 
+_TOLD_NAMES = 5
+_TOLD_CHARS = 100
+"""Of the names of a request that a refusal repeats."""
+
 
 def check_request(model: Model, request: InferenceRequest) -> None:
     """Raises the error for a request that does not fit its model; sets the batch size of one that does."""
@@ -102,7 +106,14 @@ def _mistaken(model: Model, request: InferenceRequest, missing: Iterable[str]) -
     """Names in the request that may be meant as missing inputs: a generate request's are parameters by then."""
     given = [name for name in (*request.inputs, *request.parameters) if name not in model.checks]
     pairs = [(name, close) for name in missing if (close := nearest(name, given)) is not None]
-    return "".join(f" Did you mean '{name}' where you wrote '{close}'?" for name, close in pairs)
+    if pairs:
+        return "".join(f" Did you mean '{name}' where you wrote '{close}'?" for name, close in pairs)
+    others = [name for name in request.parameters if name in given and not name.startswith("triton_")]
+    if not missing or not others:
+        return ""
+    told = ", ".join(f"'{name:.{_TOLD_CHARS}}'" for name in others[:_TOLD_NAMES])
+    more = ", ..." if len(others) > _TOLD_NAMES else ""
+    return f" The request has {told}{more}, which no input of the model is called."
 
 
 def _check_rows_agree(model: Model, request: InferenceRequest) -> None:

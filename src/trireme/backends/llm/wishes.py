@@ -31,6 +31,8 @@ _OWN = frozenset({
     "stream", "echo", "priority", "operation", "chat_template_kwargs", "add_generation_prompt", "add_special_tokens",
     "return_token_strs",
 })  # fmt: skip
+_PROMPT_ELSEWHERE = frozenset({"prompt", "text", "input", "inputs", "query"})
+"""What other servers call a text to continue."""
 _ADAPTER = ("adapter", "lora_name", "lora")
 """The names of the adapter to write with."""
 KNOWN = SAMPLING_OPTIONS | _OWN | OPTIONS | IGNORED | frozenset(_ADAPTER)
@@ -186,6 +188,8 @@ def _options(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
     options |= {key: value for key, value in parameters.items() if not key.startswith("triton_")}
     options.pop("timeout", None)  # is counted from the request's arrival on
     for key in options.keys() - KNOWN:
+        if key in _PROMPT_ELSEWHERE:
+            raise WishError(f"there is no option '{key}'; did you mean the input 'text_input'?")
         raise unknown_option("option", key, (KNOWN | INPUTS.keys() | {"timeout"}) - IGNORED - {key})
     return {key: value for key, value in options.items() if value is not None}
 

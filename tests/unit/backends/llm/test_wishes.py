@@ -64,6 +64,8 @@ DEEPER = "[" * 100_000 + "]" * 100_000
         ({"return_finish_reson": True}, "did you mean 'return_finish_reason'?"),
         ({"samplng_parameters": {}}, "did you mean 'sampling_parameters'?"),
         ({"input_idz": [1]}, "did you mean 'input_ids'?"),
+        ({"prompt": "x"}, "there is no option 'prompt'; did you mean the input 'text_input'?"),
+        ({"inputs": "x"}, "there is no option 'inputs'; did you mean the input 'text_input'?"),
         ({"usage": True}, "there is no option 'usage'; known are: adapter, "),
         ({"text_input": "x"}, "there is no option 'text_input'; known are: adapter, "),
     ],
