@@ -164,6 +164,20 @@ def test_a_text_of_openais_api_that_has_no_room_is_told_by_its_code(inflight: Ru
     error = json.loads(text)["error"]
     assert (status, error["code"]) == (400, "context_length_exceeded")
     assert "'max_tokens'" in error["message"]
+    body = {"model": model, "prompt": PROMPT * 1000, "max_tokens": 1}
+    status, _, text = inflight.ask("POST", "/v1/completions", body)
+    error = json.loads(text)["error"]
+    assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", None)
+    assert re.search(r"the prompt has \d{4,} tokens, .* what the model and its cache take: \d+$", error["message"])
+
+
+@MODELS
+def test_a_text_of_openais_api_that_ends_at_the_number_sent_for_it_was_cut(inflight: RunningServer, model: str) -> None:
+    body = {"model": model, "prompt": PROMPT, "ignore_eos": True}
+    status, _, text = inflight.ask("POST", "/v1/completions", body)
+    answer = json.loads(text)
+    assert (status, answer["usage"]["completion_tokens"]) == (200, 256)
+    assert answer["choices"][0]["finish_reason"] == "length"
 
 
 @MODELS

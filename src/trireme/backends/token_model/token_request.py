@@ -248,6 +248,11 @@ def _read_row(inputs: TensorInputs, row: int, limits: Limits, has_logprobs: bool
     count = inputs.required("request_output_len", row)
     if count < 1:
         raise SamplingError(f"'request_output_len' must be at least 1, found {count}")
+    if max(size, 1) >= limits.max_length:  # whatever is asked for behind it
+        raise LongPromptError(
+            f"the prompt has {max(size, 1)} tokens, and with an answer is longer than what the model and its cache "
+            f"take: {limits.max_length}"
+        )
     if max(size, 1) + count > limits.max_length:
         raise LongPromptError(
             f"'request_output_len' is {count} behind a prompt of {max(size, 1)} tokens, and the model and its "

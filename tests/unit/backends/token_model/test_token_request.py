@@ -14,7 +14,7 @@ from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.token_model.token_request import Limits, TokenRequest, read_request
 from trireme.backends.token_model.word_lists import MAX_WORDS
-from trireme.llm.sampling_params import SamplingError
+from trireme.llm.sampling_params import LongPromptError, SamplingError
 
 LIMITS = Limits(end_ids=(2,), fills_with_pad=True, max_length=100, max_texts=8)
 
@@ -44,6 +44,13 @@ def test_more_tokens_than_the_model_takes_are_refused(count: int) -> None:
     assert read(request_output_len=np.array([[97]], np.int32)).max_tokens == 97
     with pytest.raises(SamplingError, match=f"'request_output_len' is {count} behind a prompt of 3 tokens"):
         read(request_output_len=np.array([[count]], np.int32))
+
+
+@pytest.mark.parametrize("max_length", [2, 3])
+def test_a_prompt_that_leaves_no_room_is_what_is_told_of_and_not_the_answer(max_length: int) -> None:
+    assert read(limits=replace(LIMITS, max_length=4), request_output_len=np.array([[1]], np.int32)).max_tokens == 1
+    with pytest.raises(LongPromptError, match=f"^the prompt has 3 tokens, .* take: {max_length}$"):
+        read(limits=replace(LIMITS, max_length=max_length), request_output_len=np.array([[1]], np.int32))
 
 
 @pytest.mark.parametrize("beams", [9, 10**6])
