@@ -112,6 +112,16 @@ def test_a_model_with_a_stop_of_its_own_is_let_be() -> None:
     assert texts(told(["one END"], {**PLAIN, "stop": "BYTES"}, prompt="x", stop="END")[0]) == ["one END", ""]
 
 
+@pytest.mark.parametrize("pieces", [["one K\ufffd"], ["one", " K", "\ufffd"], ["one", " K"]])
+def test_half_a_character_at_the_end_is_told_neither_at_once_nor_in_a_stream(pieces: list[str]) -> None:
+    assert "".join(texts(told(pieces, prompt="x")[0])) == "one K"
+
+
+def test_half_a_character_before_a_stop_text_or_of_another_kind_of_model_stays() -> None:
+    assert "".join(texts(told(["one\ufffd", " END"], prompt="x", stop=" END")[0])) == "one\ufffd"
+    assert "".join(texts(told(["one\ufffd"], {"text_input": "BYTES"}, prompt="x")[0])) == "one\ufffd"
+
+
 def ended(counted: int | None, reason: str = "", **members: Any) -> list[str]:
     """The reasons for which a text of three words ends, of a model that may count its tokens and give a reason."""
     base = form(PLAIN)

@@ -17,6 +17,7 @@ from trireme.protocol.openai.pieces import Piece
 from trireme.protocol.openai.repeated_prompt import RepeatedPrompt
 from trireme.protocol.openai.stop_texts import StopTexts
 from trireme.protocol.openai.usage import Usage, WordCount
+from trireme.protocol.openai.whole_characters import WholeCharacters
 from trireme.server.text_models.forms import GenerationForm
 
 
@@ -24,6 +25,7 @@ class ResponseReader:
     """Reads the responses to one request. A character may come in two halves, so each choice has a decoder."""
 
     __slots__ = (
+        "_characters",
         "_counted",
         "_decoders",
         "_echoed",
@@ -47,6 +49,7 @@ class ResponseReader:
         self._echoed = model_input.echoed
         self._finished: set[int] = set()
         self._repeated: dict[int, RepeatedPrompt] = {}
+        self._characters: dict[int, WholeCharacters] = {}
         self._stops: dict[int, StopTexts] = {}
         self._words: dict[int, WordCount] = {}
         self._counted = 0
@@ -136,11 +139,15 @@ class ResponseReader:
             echoed = self._echoed
             if self._input.repeated:
                 self._repeated[index] = RepeatedPrompt(self._input.repeated)
+            if self._form.takes_tensors_alone:  # and makes texts of tokens without a word of where they end
+                self._characters[index] = WholeCharacters()
             if self._input.stops:
                 self._stops[index] = StopTexts(self._input.stops, self._input.are_stops_told)
         told = decoder.decode(text, is_last)
         if index in self._repeated:
             told = self._repeated[index].cut(told, is_last)
+        if index in self._characters:
+            told = self._characters[index].cut(told, is_last)
         if index in self._stops:
             told = self._stops[index].cut(told, is_last)
         if self._input.prompt_count is not None:
