@@ -168,6 +168,10 @@ def test_vertex_ai_predicts_and_redirects(cloud: tuple[CloudServer, int, int]) -
     assert b'nv_inference_request_success{model="echo",version="1"}' in body
     for path in ("/v2/health/ready", "/metrics"):
         assert server.send(port, "GET", path)[0] == 400
+    status, _, body = server.send(port, "POST", predict, b'{"instances": [1]}')
+    assert json.loads(body)["error"].endswith(
+        "'instances' is there instead, as Vertex AI's predict sends it: rawPredict sends a body as it is"
+    )
 
 
 def test_vertex_ai_names_the_repository_and_the_port(tmp_path: Path) -> None:
@@ -196,7 +200,9 @@ def failing_start(folder: Path, variables: dict[str, str], *flags: str) -> str:
 def test_what_cannot_be_deployed_so_is_told_at_start(tmp_path: Path) -> None:
     flags = ("--allow-metrics=false",)
     prediction = {"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": str(free_ports(1)[0])}
-    assert "AIP_PREDICT_ROUTE is not defined" in failing_start(tmp_path, prediction, *flags)
+    told = failing_start(tmp_path, prediction, *flags)
+    assert "AIP_PREDICT_ROUTE and AIP_HEALTH_ROUTE are not defined for Vertex AI endpoint" in told
+    assert "loading" not in told
     assert "only a single model" in failing_start(tmp_path, {**prediction, **ROUTES}, *flags)
     missing = {**prediction, **ROUTES, "AIP_HEALTH_ROUTE": ""}
     assert "AIP_HEALTH_ROUTE is not defined" in failing_start(tmp_path, missing, *flags)

@@ -24,7 +24,7 @@ from trireme.app.access import Access
 from trireme.app.ending.exit_limit import ExitLimit
 from trireme.app.ending.signals import EndSignals
 from trireme.app.free_memory import keep_giving_back
-from trireme.app.platforms import oci_translation, sagemaker_translation, vertex_ai_translation
+from trireme.app.platforms import check_vertex_ai, oci_translation, sagemaker_translation, vertex_ai_translation
 from trireme.app.start_tables import log_tables, tell_of_debugging
 from trireme.app.worker_limits import worker_limits
 from trireme.app.worker_memory import resident_bytes
@@ -94,6 +94,8 @@ def run(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
+            if options.allow_vertex_ai:  # before models take their time
+                check_vertex_ai(os.environ)
             application = _Application(
                 options, settings, on_ready, on_failures, fork_server, search or DeviceSearch(options.devices), starter
             )

@@ -11,6 +11,7 @@ from trireme.frontends.http.platforms.translation import Translation
 from trireme.frontends.http.platforms.vertex_ai import VertexAiTranslation
 
 _OCI_VARIABLES = ("MODEL_DEPLOY_PREDICT_ENDPOINT", "MODEL_DEPLOY_HEALTH_ENDPOINT", "CONTAINER_TYPE")
+_VERTEX_ROUTES = ("AIP_PREDICT_ROUTE", "AIP_HEALTH_ROUTE")
 
 
 def oci_translation(environ: Mapping[str, str]) -> Translation | None:
@@ -43,18 +44,25 @@ def sagemaker_translation(environ: Mapping[str, str], models: Sequence[str]) -> 
     )
 
 
+def check_vertex_ai(environ: Mapping[str, str]) -> None:
+    """Raises InvalidArgumentError where no port for Vertex AI can be opened, whatever models there will be."""
+    missing = [name for name in _VERTEX_ROUTES if not environ.get(name)]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise InvalidArgumentError(f"{' and '.join(missing)} {are} not defined for Vertex AI endpoint")
+
+
 def vertex_ai_translation(environ: Mapping[str, str], default_model: str, models: Sequence[str]) -> Translation:
     """For Vertex AI's port."""
-    for name in ("AIP_PREDICT_ROUTE", "AIP_HEALTH_ROUTE"):
-        if not environ.get(name):
-            raise InvalidArgumentError(f"{name} is not defined for Vertex AI endpoint")
+    check_vertex_ai(environ)
     if default_model and default_model not in models:
         raise InvalidArgumentError(f"Expect the default model '{default_model}' is loaded")
     if not default_model and len(models) != 1:
         raise InvalidArgumentError(
             "Expect the model repository contains only a single model if default model is not specified"
         )
-    return VertexAiTranslation(environ["AIP_PREDICT_ROUTE"], environ["AIP_HEALTH_ROUTE"], default_model or models[0])
+    predict, health = (environ[name] for name in _VERTEX_ROUTES)
+    return VertexAiTranslation(predict, health, default_model or models[0])
 
 
 def _one_of(environ: Mapping[str, str], name: str, known: Sequence[str]) -> str:
