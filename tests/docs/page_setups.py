@@ -111,6 +111,7 @@ def _packed_repository(run: PageRun) -> None:
         "MODEL_DEPLOY_PREDICT_ENDPOINT=/v2/models/ensemble/versions/1/generate "
         "tritonserver --model-repository=falcon-7b-trt"
     )
+    run.moved["8080"] = str(free_ports(1)[0])
 
 
 EYES = """import numpy as np
