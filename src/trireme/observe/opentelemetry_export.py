@@ -15,13 +15,14 @@ from typing import Any
 from trireme.core import trace as marks
 from trireme.core.errors import InvalidArgumentError
 from trireme.core.trace import Trace
+from trireme.core.wording.extras import install_line
 
 log = logging.getLogger(__name__)
 
 DEFAULT_URL = "http://localhost:4318/v1/traces"
 _MISSING = (
     "trace mode opentelemetry needs packages that are not installed; "
-    "install them with: pip install 'trireme-server[opentelemetry]'"
+    f"install them with: {install_line('opentelemetry')}"
 )
 _EXPORT_TIMEOUT_S = 5
 

@@ -368,6 +368,6 @@ def test_a_library_that_is_absent_is_named_with_the_command_that_installs_it(tmp
 
     async def scenario(served: Served) -> None:
         for name in absent:
-            assert f"pip install 'trireme-server[{name}]'" in await load_error(served, f"of_{name}")
+            assert f"pip install -c constraints.txt '.[{name}]'" in await load_error(served, f"of_{name}")
 
     serve(tmp_path, scenario, models=())

@@ -129,7 +129,7 @@ def test_a_framework_that_is_not_installed_is_named_with_the_command_that_instal
     place(tmp_path, "other", 'backend: "onnxruntme"')
 
     async def scenario(served: Served) -> None:
-        assert "pip install 'trireme-server[tensorflow]'" in await load_error(served, "saved")
+        assert "pip install -c constraints.txt '.[tensorflow]'" in await load_error(served, "saved")
         assert 'backend: "onnxruntime"' in await load_error(served, "plan")
         assert "did you mean 'onnxruntime'?" in await load_error(served, "other")
 

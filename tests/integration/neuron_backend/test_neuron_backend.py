@@ -155,8 +155,8 @@ def test_saved_model_without_tensorflow_names_the_package(tmp_path: Path) -> Non
 
         async def scenario(served: Served) -> None:
             assert (
-                "this model needs the package 'tensorflow', which is not installed; install it with: pip install "
-                "'trireme-server[tensorflow]'"
+                "this model needs the package 'tensorflow', which is not installed; install it with: pip install -c "
+                "constraints.txt '.[tensorflow]' in the folder of the clone"
             ) in await load_error(served, "saved")
 
         serve(tmp_path, scenario, models=())

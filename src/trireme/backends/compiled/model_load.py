@@ -11,6 +11,7 @@ from typing import Any
 from trireme.backends.python.options import SETTINGS_VARIABLE
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.worker.results import ModelReturnError
+from trireme.core.wording.extras import install_line
 from trireme.machine.regular_files import is_odd
 
 
@@ -26,8 +27,7 @@ def require(package: str, extra: str) -> Any:
         if error.name != package.partition(".")[0]:
             raise ModelLoadError(f"the package '{package}' is installed but cannot be imported: {error}") from error
         raise ModelLoadError(
-            f"this model needs the package '{package}', which is not installed; install it with: "
-            f"pip install 'trireme-server[{extra}]'"
+            f"this model needs the package '{package}', which is not installed; install it with: {install_line(extra)}"
         ) from None
     except ImportError as error:  # a library it needs is absent
         raise ModelLoadError(f"the package '{package}' is installed but cannot be imported: {error}") from error

@@ -14,6 +14,7 @@ from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.core.wording.extras import install_line
 from trireme.scheduling.cache.key import LongDigests
 from trireme.scheduling.cache.local import CachedResponse
 
@@ -165,7 +166,7 @@ def _connect(options: RedisOptions) -> Any:
         from redis.backoff import NoBackoff
     except ImportError as error:
         raise UnavailableError(
-            "--cache-config=redis needs the Python package 'redis': pip install 'trireme-server[redis]'"
+            f"--cache-config=redis needs the Python package 'redis': {install_line('redis')}"
         ) from error
     if options.port not in range(1, 65536):
         raise InvalidArgumentError(f"the port of the Redis cache is a number up to 65535. Got {options.port}")

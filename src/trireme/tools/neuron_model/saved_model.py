@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from trireme.core.datatype import BYTES, WIRE_NAMES
+from trireme.core.wording.extras import install_line
 from trireme.tools.neuron_model.options import NeuronModelError, TensorOption
 
 Tensors = tuple[tuple[TensorOption, ...], tuple[TensorOption, ...]]
@@ -20,7 +21,7 @@ def read_tensors(path: str, tag_set: str, signature_key: str) -> Tensors:
     except ImportError:
         raise NeuronModelError(
             "reading the tensors of a SavedModel needs the package 'tensorflow', which is not installed; install it "
-            "with: pip install 'trireme-server[tensorflow]', or give --triton_input and --triton_output"
+            f"with: {install_line('tensorflow')}, or give --triton_input and --triton_output"
         ) from None
     try:
         signatures = tf.saved_model.load(path, tags=tag_set.split(",")).signatures

@@ -181,7 +181,7 @@ def test_an_output_without_the_batch_dimension_is_taken_from_single_executions()
 
 
 def test_an_absent_framework_is_named_with_the_command_that_installs_it() -> None:
-    with pytest.raises(ModelLoadError, match=r"'no_such_framework'.*pip install 'trireme-server\[dream\]'"):
+    with pytest.raises(ModelLoadError, match=r"'no_such_framework'.*pip install -c constraints\.txt '\.\[dream\]'"):
         require("no_such_framework", "dream")
 
 

@@ -266,6 +266,6 @@ def test_a_library_that_is_not_installed_is_named_with_its_command(serve: Any, m
         raise ModuleNotFoundError(f"No module named '{package}'", name=package)
 
     monkeypatch.setattr(model_load.importlib, "import_module", absent)
-    with pytest.raises(ServingError, match=r"pip install 'trireme-server\[transformers\]'"):
+    with pytest.raises(ServingError, match=r"pip install -c constraints\.txt '\.\[transformers\]'"):
         serve(task_model("bert-classifier"))
     assert "transformers" in sys.modules

@@ -7,6 +7,7 @@ from typing import Any
 
 from trireme.core.close_names import closest
 from trireme.core.reading.json_levels import DeepJsonError, read_json
+from trireme.core.wording.extras import install_line
 from trireme.tools.analyze.command_line.flags import ACCEPTED, FILE_ONLY, FLAGS
 from trireme.tools.analyze.errors import InputError
 from trireme.tools.perf.bounded_files import read_bounded
@@ -80,9 +81,7 @@ def _parsed(path: str, text: str) -> Any:
     try:
         import yaml
     except ImportError:
-        raise InputError(
-            f"reading '{path}' needs PyYAML: pip install 'trireme-server[analyze]'; JSON is read without"
-        ) from None
+        raise InputError(f"reading '{path}' needs PyYAML: {install_line('analyze')}; JSON is read without") from None
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from trireme.core.wording.extras import install_line
 from trireme.huggingface.saved_classes import telling_names
 from trireme.huggingface.tasks import TOKENIZER, TaskClasses
 from trireme.tools.deploy.checks.heads import missing_head
@@ -13,7 +14,6 @@ from trireme.tools.deploy.checks.needs import is_headless, needs_of, tasks_for
 from trireme.tools.deploy.hub.model_files import ModelFiles
 from trireme.tools.deploy.options import DeployOptions
 
-_INSTALL = "pip install 'trireme-server[transformers]'"
 _TOKENIZER_STARTS = ("tokenizer", "vocab", "merges", "spiece", "sentencepiece", "tekken", "bpe")
 _TOKENIZER_ENDS = (".model", ".spm", ".tiktoken", ".codes")
 _OWN_PROCESSORS = ("timm_wrapper",)
@@ -45,7 +45,7 @@ def _about_packages(device: str, options: DeployOptions) -> Iterator[Problem]:
     is_needed = options.is_served and not options.is_dry_run
     missing = [name for name in ("torch", "transformers") if package_folder(name) is None]
     if missing:
-        yield Problem(f"not installed here: {', '.join(missing)}; {_INSTALL}", is_needed)
+        yield Problem(f"not installed here: {', '.join(missing)}; {install_line('transformers')}", is_needed)
     elif device.startswith("cuda") and is_torch_without_gpu():
         yield Problem(
             f"the PyTorch that is installed here was built for CPUs alone, and the model is placed on {device}: "

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trireme.core.reading.json_levels import read_json
+from trireme.core.wording.extras import install_line
 from trireme.huggingface.deadline import within
 from trireme.huggingface.hub_cache import folder_name
 from trireme.tools.deploy.hub.model_files import (
@@ -165,6 +166,6 @@ def _package(model_id: str) -> Any:
     except ImportError:
         raise HubUnreachableError(
             f"'{model_id}' is not a folder here, and getting it from the hub needs the package huggingface_hub: "
-            "pip install 'trireme-server[transformers]'"
+            f"{install_line('transformers')}"
         ) from None
     return huggingface_hub

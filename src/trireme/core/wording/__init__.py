@@ -1,0 +1,1 @@
+"""Sentences that messages of several rooms have in common."""
