@@ -163,6 +163,22 @@ def test_a_folder_that_was_built_goes_to_the_engine_whatever_it_was_built_from(t
     assert parse_text(made.texts["config.pbtxt"], "config.pbtxt").backend == "llm"
 
 
+@pytest.mark.parametrize(
+    ("wishes", "told"),
+    [
+        (
+            {"is_ejected": True},
+            "--eject: .* was written by 'trireme build', .* a model.py loads models with",
+        ),
+        ({"backend": "transformers"}, "--backend transformers: .* Leave --backend transformers out"),
+    ],
+)
+def test_a_folder_that_was_built_is_served_by_nobody_else(tmp_path: Path, wishes: dict[str, Any], told: str) -> None:
+    model = model_of(CAUSAL, "config.json", "engine.safetensors", "trireme_engine.json")
+    with pytest.raises(DeployError, match=told):
+        folder_of(tmp_path / "m", model, "cpu", DeployOptions("owner/model", **wishes))
+
+
 def test_language_models_go_to_the_engine_that_knows_them(tmp_path: Path) -> None:
     message, parameters, texts = written(CAUSAL, "cpu", tmp_path / "m")
     assert (message.backend, message.max_batch_size) == ("llm", 0)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from trireme.config.autofill import ENGINE_DESCRIPTION
 from trireme.huggingface.saved_classes import telling_names
 from trireme.tools.deploy.checks.task import (
     GENERATION,
@@ -24,6 +25,8 @@ _EJECTED = "ejected_model.txt"
 
 def folder_of(path: Path, model: ModelFiles, device: str, options: DeployOptions) -> ModelFolder:
     """The folder as it was asked for."""
+    if _was_built(model) and (options.is_ejected or options.backend == "transformers"):
+        raise DeployError(_why_not_without_engine(model, options))
     if options.is_ejected:
         texts = _ejected(model, device, options)
     elif is_engine_served(model, options, device):
@@ -80,6 +83,19 @@ def _ejected(model: ModelFiles, device: str, options: DeployOptions) -> dict[str
     ]
     code = resources.files(__package__).joinpath(_EJECTED).read_text(encoding="utf-8")
     return {CONFIG_NAME: stamped("\n".join(lines) + "\n"), CODE_NAME: code}
+
+
+def _was_built(model: ModelFiles) -> bool:
+    return any(file.name == ENGINE_DESCRIPTION for file in model.files)
+
+
+def _why_not_without_engine(model: ModelFiles, options: DeployOptions) -> str:
+    flag, who = ("--eject", "a model.py") if options.is_ejected else ("--backend transformers", "that backend")
+    return (
+        f"{flag}: '{model.reference}' was written by 'trireme build', for the engine for language models alone, and "
+        f"{who} loads models with transformers, which cannot read it. Leave {flag} out, or deploy the folder that it "
+        "was built from"
+    )
 
 
 def _why_not_ejected(model: ModelFiles, task: str | None) -> str:
