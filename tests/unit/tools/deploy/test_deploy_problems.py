@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,6 +30,7 @@ OWN = {
 WHISPER = {"architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper"}
 SOUND = {"architectures": ["Wav2Vec2ForSequenceClassification"], "model_type": "wav2vec2"}
 TOKENIZER = "tokenizer.json"
+SCRIBE = Path(__file__).parents[4] / "examples/model_repository/scribe/1"
 PROCESSOR = "preprocessor_config.json"
 
 
@@ -149,6 +152,54 @@ def test_a_device_that_the_installed_packages_cannot_use_is_told(tmp_path: Path,
     ):
         (tmp_path / "version.py").write_text(line)
         assert is_torch_without_gpu(tmp_path) is is_without
+
+
+@pytest.mark.parametrize(
+    ("wishes", "device", "missing"),
+    [
+        ({}, "cpu", []),
+        ({"dtype": "float32"}, "cpu", []),
+        ({"dtype": "bfloat16"}, "cpu", ["torch"]),
+        ({}, "cuda:0", ["torch"]),
+        ({"backend": "transformers"}, "cpu", ["torch, transformers"]),
+        ({"is_ejected": True}, "cpu", ["torch, transformers"]),
+        ({"is_served": False}, "cpu", []),
+        ({"is_dry_run": True}, "cpu", []),
+    ],
+)
+def test_the_engine_computes_with_numpy_where_pytorch_is_missing(
+    wishes: dict[str, Any], device: str, missing: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)  # which find_spec reads as missing
+    model = read_folder(SCRIBE, str(SCRIBE), "this folder")
+    found = find_problems(model, DeployOptions(str(SCRIBE), **wishes), device)
+    assert [problem.text.partition(";")[0].removeprefix("not installed here: ") for problem in found] == missing
+    assert all("pip install -c constraints.txt '.[transformers]'" in problem.text for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({"architectures": ["BloomForCausalLM"], "model_type": "bloom"}, "torch, transformers"),
+        ("tokenizer.json", "transformers"),
+        ("model.safetensors", "torch"),
+    ],
+)
+def test_what_the_engine_does_not_read_by_itself_needs_the_packages(
+    change: dict[str, Any] | str, missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    folder = Path(shutil.copytree(SCRIBE, tmp_path / "scribe"))
+    if isinstance(change, str):
+        (folder / change).rename(folder / {"tokenizer.json": "vocab.json"}.get(change, "pytorch_model.bin"))
+    else:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **change}))
+    (problem,) = find_problems(read_folder(folder, str(folder), "this folder"), DeployOptions(str(folder)), "cpu")
+    assert problem.is_certain
+    assert problem.text.startswith(f"not installed here: {missing};")
 
 
 def test_the_library_is_read_as_older_and_newer_releases_write_it(tmp_path: Path) -> None:

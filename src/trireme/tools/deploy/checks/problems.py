@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from trireme.core.wording.extras import install_line
 from trireme.huggingface.saved_classes import telling_names
 from trireme.huggingface.tasks import TOKENIZER, TaskClasses
+from trireme.tools.deploy.checks.engine import packages_for
 from trireme.tools.deploy.checks.heads import missing_head
 from trireme.tools.deploy.checks.library import Library, installed_library, is_torch_without_gpu, package_folder
 from trireme.tools.deploy.checks.needs import is_headless, needs_of, tasks_for
@@ -33,17 +34,17 @@ def find_problems(
     model: ModelFiles, options: DeployOptions, device: str, library: Library | None = None
 ) -> list[Problem]:
     """All that is wrong with serving this model on this device; `library` stands in for what is installed."""
-    found = list(_about_packages(device, options))
+    found = list(_about_packages(model, device, options))
     library = library or installed_library()
     if library is not None:
         found += _about_model(model, options, library)
     return found
 
 
-def _about_packages(device: str, options: DeployOptions) -> Iterator[Problem]:
+def _about_packages(model: ModelFiles, device: str, options: DeployOptions) -> Iterator[Problem]:
     """What is not installed matters where the server starts, and may be there where it is started later."""
     is_needed = options.is_served and not options.is_dry_run
-    missing = [name for name in ("torch", "transformers") if package_folder(name) is None]
+    missing = [name for name in packages_for(model, options, device) if package_folder(name) is None]
     if missing:
         yield Problem(f"not installed here: {', '.join(missing)}; {install_line('transformers')}", is_needed)
     elif device.startswith("cuda") and is_torch_without_gpu():
