@@ -170,7 +170,10 @@ def _as_built(folder: Path, options: EngineOptions) -> EngineOptions:
 
 def _tell_unpacking(quantization: str, place: str, dtype: str) -> None:
     if quantization:
-        log.info("the model's quantized weights (%s) are unpacked to %s: so %s computes", quantization, dtype, place)
+        where = {"numpy": "numpy", "cpu": "this CPU"}.get(place, f"'{place}'")
+        log.info(
+            "the model's quantized weights (%s) are unpacked to %s, in which %s computes", quantization, dtype, where
+        )
 
 
 def _with_transformers(
