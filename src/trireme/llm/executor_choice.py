@@ -96,6 +96,16 @@ def devices_in_use(executor: Executor, device: str) -> tuple[str, ...]:
     return (place if place == "cpu" or ":" in place else f"{place}:0",)
 
 
+def planned_dtype(folder: Path | None, device: str, wish: str = "auto", saved: str = "float32") -> str:
+    """The type that `load_executor` computes in on this device, told without loading anything; `saved` is that of a
+    checkpoint whose files are not here."""
+    if wish != "auto":
+        return wish
+    if device in ("cpu", "numpy") and importlib.util.find_spec("torch") is None:
+        return "float32"
+    return _dtype(wish, device, lambda: saved if folder is None else _type_in(folder))
+
+
 def is_on_cuda(device: str) -> bool:
     """Whether an executor for this device computes on a GPU."""
     return _place(device).startswith("cuda")
@@ -214,6 +224,15 @@ def _stored_dtype(folder: Path, spec: DecoderSpec) -> str:
     """The type of the first tensor, the embeddings: those of norms may differ."""
     _, weight = next(load_weights(folder, spec))
     return _STORED.get(weight.dtype, "bfloat16") if isinstance(weight, Weight) else "bfloat16"
+
+
+def _type_in(folder: Path) -> str:
+    """That of the files, whoever has the code for the model."""
+    try:
+        spec = read_spec(folder)
+    except UnsupportedModelError:
+        return _configured_dtype(folder)
+    return _stored_dtype(folder, spec)
 
 
 def _configured_dtype(folder: Path) -> str:

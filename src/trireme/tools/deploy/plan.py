@@ -12,6 +12,7 @@ from trireme.tools.deploy.hub.model_files import ModelFiles
 from trireme.tools.deploy.hub.resolve import find_model, served_name
 from trireme.tools.deploy.hub.weights import weigh
 from trireme.tools.deploy.memory.device import DeviceMemory, device_memory
+from trireme.tools.deploy.memory.dtype import chosen_dtype
 from trireme.tools.deploy.memory.estimate import Estimate, estimate
 from trireme.tools.deploy.memory.few_bits import counted_apart
 from trireme.tools.deploy.options import DeployOptions, ModelNotUsableError
@@ -37,7 +38,14 @@ def make_plan(options: DeployOptions, devices: str | None) -> Plan:
     name = served_name(options, model)
     by_engine = is_engine_served(model, options, memory.device)
     weights = counted_apart(model, weigh(model), memory.device, is_engine_served=by_engine)
-    found = estimate(model.config, weights, options, memory.device, is_generating=is_generating(model, task))
+    found = estimate(
+        model.config,
+        weights,
+        options,
+        memory.device,
+        is_generating=is_generating(model, task),
+        dtype=chosen_dtype(model, weights, options, memory.device, is_engine_served=by_engine),
+    )
     folder = folder_of(options.repository / name, model, memory.device, options)
     return Plan(name, model, found, memory, folder, tuple(find_problems(model, options, memory.device)))
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from trireme.llm.executor_choice import load_executor
+from trireme.llm.options import EngineOptions
 from trireme.llm.quantization.builder import BuildOptions, build
 from trireme.tools.deploy.hub.model_files import read_folder
 from trireme.tools.deploy.hub.weights import Weights, weigh
@@ -19,6 +23,8 @@ from trireme.tools.deploy.plan import Plan, make_plan
 from trireme.tools.deploy.sizes import parse_size, size_text
 
 GIB = 1 << 30
+SCRIBE = Path(__file__).parents[4] / "examples/model_repository/scribe/1"
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "torch_dtype": "float16",
@@ -78,8 +84,7 @@ def test_quantised_weights_stay_as_they_are() -> None:
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
-    source = Path(__file__).parents[4] / "examples/model_repository/scribe/1"
-    build(BuildOptions(source, tmp_path / "built", "int4", measures_perplexity=False), lambda *_: None)
+    build(BuildOptions(SCRIBE, tmp_path / "built", "int4", measures_perplexity=False), lambda *_: None)
     return tmp_path / "built"
 
 
@@ -99,6 +104,37 @@ def test_a_description_that_is_nested_too_deeply_is_for_the_engine_to_tell_of(bu
     (built / "trireme_engine.json").write_text("[" * 100_000)
     plan = make_plan(DeployOptions(str(built), device="cpu"), "cuda:1@80GiB")
     assert "as they are stored" not in plan.estimate.rows[0][0]
+
+
+@needs_no_gpu
+@pytest.mark.parametrize("has_half", [True, False])
+@pytest.mark.parametrize("source", ["built", "saved"])
+def test_the_datatype_is_the_one_that_the_engine_takes(
+    built: Path, source: str, has_half: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for place in ("llm.executor_choice", "tools.deploy.memory.estimate"):
+        monkeypatch.setattr(f"trireme.{place}.emulates", lambda name: name == "float16" or not has_half)
+    folder = built if source == "built" else SCRIBE
+    with caplog.at_level("INFO"):
+        load_executor(folder, EngineOptions(cache_bytes=2**20, max_sequences=4), "cpu")
+    taken = "bfloat16" if has_half else "float32"
+    assert f"runs on the CPU with PyTorch, in {taken}" in caplog.text
+    assert (f"weights (int4) are unpacked to {taken}, in which this CPU computes" in caplog.text) == (source == "built")
+    assert make_plan(DeployOptions(str(folder), device="cpu"), "cpu").estimate.dtype == taken
+
+
+def test_numpy_computes_in_float32_where_pytorch_is_missing(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("trireme.llm.executor_choice.emulates", lambda name: False)
+    plan = make_plan(DeployOptions(str(built)), "cpu")
+    assert plan.estimate.rows[0][0] == "weights, about 5.8 M in float32"
+
+
+def test_code_that_is_ejected_loads_the_model_as_it_was_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trireme.tools.deploy.memory.estimate.emulates", lambda name: True)
+    ejected = make_plan(DeployOptions(str(SCRIBE), is_ejected=True), "cpu")
+    served = make_plan(DeployOptions(str(SCRIBE), backend="transformers"), "cpu")
+    assert (ejected.estimate.dtype, served.estimate.dtype) == ("float16", "float32")
 
 
 def bytes_of(plan: Plan) -> int:

@@ -46,10 +46,17 @@ class Estimate:
 
 
 def estimate(
-    config: Mapping[str, Any], weights: Weights, options: DeployOptions, device: str, *, is_generating: bool
+    config: Mapping[str, Any],
+    weights: Weights,
+    options: DeployOptions,
+    device: str,
+    *,
+    is_generating: bool,
+    dtype: str | None = None,
 ) -> Estimate:
-    """Weights, cache of keys and values where the model writes text, passing values (roughly), and the runtime."""
-    dtype = compute_dtype(options.dtype, config, weights, device)
+    """Weights, cache of keys and values where the model writes text, passing values (roughly), and the runtime; with
+    the datatype that somebody else chooses, or else as the transformers backend chooses it."""
+    dtype = dtype or compute_dtype(options.dtype, config, weights, device)
     text = config.get("text_config")
     shapes = {**config, **text} if isinstance(text, Mapping) else config
     batch, size = options.batch_size or USUAL_BATCH_SIZE, COMPUTE_BYTES.get(dtype, 2)
@@ -73,9 +80,14 @@ def compute_dtype(wanted: str, config: Mapping[str, Any], weights: Weights, devi
     CPU emulates."""
     if wanted != "auto":
         return wanted
-    stored = weights.stored_dtype if weights.stored_dtype in COMPUTE_BYTES or not weights.packed_as else "float16"
-    dtype = configured_dtype(config) or stored
+    dtype = saved_dtype(config, weights)
     return "float32" if device == "cpu" and emulates(dtype) else dtype
+
+
+def saved_dtype(config: Mapping[str, Any], weights: Weights) -> str:
+    """As the model was saved; of packed weights, that of the numbers they stand for."""
+    stored = weights.stored_dtype if weights.stored_dtype in COMPUTE_BYTES or not weights.packed_as else "float16"
+    return configured_dtype(config) or stored
 
 
 def length_tokens(config: Mapping[str, Any], options: DeployOptions) -> int:
