@@ -54,7 +54,10 @@ class ModelFiles:
 
     @property
     def short_name(self) -> str:
-        return PurePosixPath(self.reference.rstrip("/")).name
+        """The last part of what it is called; a folder with a number for its name is a version of the one around it."""
+        path = PurePosixPath(self.reference.rstrip("/"))
+        is_version = path.is_absolute() and path.name.isascii() and path.name.isdecimal()
+        return (path.parent.name if is_version else "") or path.name
 
 
 def read_folder(folder: Path, reference: str, where: str, commit: str | None = None) -> ModelFiles:
