@@ -17,7 +17,7 @@ from trireme.cli import mpi
 from trireme.cli.command_line import ServerCommand, read_options
 from trireme.cli.curl.lines import curl_lines
 from trireme.cli.serving.failures import print_failures
-from trireme.cli.serving.repository_folder import mistaken_folder
+from trireme.cli.serving.repository_folder import mistaken_folder, written_as
 from trireme.config.model_config import ModelConfig
 from trireme.config.nearest import nearest
 from trireme.config.options.server import ServerOptions
@@ -194,7 +194,7 @@ def _no_folder(path: Path) -> str:
     absolute = path.absolute()
     if is_file:
         folders = [folder for folder in absolute.parents[:2] if (folder / "config.pbtxt").is_file()]
-        return f"{what} Say\n  trireme serve {os.path.relpath(folders[0].parent)}" if folders else what
+        return f"{what} Say\n  trireme serve {written_as(path, folders[0].parent)}" if folders else what
     if os.path.isdir(absolute.parent):
         close = nearest(path.name, _folders_in(absolute.parent))
         return f"{what} Did you mean '{path.with_name(close)}'?" if close is not None else what

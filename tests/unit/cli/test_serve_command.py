@@ -31,7 +31,10 @@ def test_model_in_place_of_its_repository_is_told(tmp_path: Path, capsys: pytest
     assert trireme_command.main(["serve", str(tmp_path / "models/mine")]) == 1
     printed = capsys.readouterr().err
     assert "is a model, and not the folder around it" in printed
-    assert printed.rstrip().endswith("/models")
+    assert printed.endswith(f" Say\n  trireme serve {tmp_path / 'models'}\n")
+    (tmp_path / "models/mine/config.pbtxt").touch()
+    assert trireme_command.main(["serve", str(tmp_path / "models/mine/config.pbtxt")]) == 1
+    assert capsys.readouterr().err.endswith(f" Say\n  trireme serve {tmp_path / 'models'}\n")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ class MistakenFolder:
     text: str
     """What the folder is."""
     repository: str
-    """The folder that was meant, as seen from here."""
+    """The folder that was meant, absolute where the other one was."""
 
 
 def mistaken_folder(path: Path) -> MistakenFolder | None:
@@ -27,10 +27,15 @@ def mistaken_folder(path: Path) -> MistakenFolder | None:
     folder = path.absolute()
     if _is_version(folder):
         text = f"'{path}' is a version of the model '{folder.parent.name}', and not the folder around the models"
-        return MistakenFolder(text, os.path.relpath(folder.parents[1]))
+        return MistakenFolder(text, written_as(path, folder.parents[1]))
     if not _is_model(folder):
         return None
-    return MistakenFolder(f"'{path}' is a model, and not the folder around it", os.path.relpath(folder.parent))
+    return MistakenFolder(f"'{path}' is a model, and not the folder around it", written_as(path, folder.parent))
+
+
+def written_as(path: Path, folder: Path) -> str:
+    """The absolute path of a folder, or the way to it from here, as the other path was typed."""
+    return str(folder) if path.is_absolute() else os.path.relpath(folder)
 
 
 def _is_version(folder: Path) -> bool:

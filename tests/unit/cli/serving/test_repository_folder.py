@@ -43,6 +43,13 @@ def test_a_version_is_told_with_the_folder_around_its_model(model: str, version:
     assert found.repository == "models"
 
 
+@pytest.mark.parametrize("name", ["whole", "bare/1"])
+def test_an_absolute_path_is_answered_with_one(name: str, tmp_path: Path) -> None:
+    found = mistaken_folder(tmp_path / "models" / name)
+    assert found is not None
+    assert found.repository == str(tmp_path / "models")
+
+
 def test_a_repository_is_no_mistake() -> None:
     assert mistaken_folder(Path("models")) is None
     assert mistaken_folder(Path("settings")) is None
