@@ -160,6 +160,9 @@ def test_ports_that_are_taken_are_told_before_anything_is_written_or_loaded(tmp_
         first, second = done.stderr.splitlines()
         assert first.startswith(f"error: 127.0.0.1:{port} (--grpc-port) is taken: another program")
         assert re.fullmatch(rf"  --grpc-port (?!{port}\b)\d+", second)
+        mistyped = deploy(tmp_path, "./nofolder", *words, *addresses)
+        assert mistyped.returncode == 2
+        assert mistyped.stderr.startswith("error: there is no folder './nofolder'")
         prepared = deploy(tmp_path, str(cached("opt")), *words, *addresses, "--no-serve")
         assert prepared.returncode == 0, prepared.stderr
     nowhere = deploy(tmp_path, str(cached("opt")), "--http-address=192.0.2.1", "--http-port=8000")

@@ -39,8 +39,6 @@ def run_deploy(arguments: Sequence[str]) -> int:
         options, server_words = parse_arguments(arguments)
         # Read before anything is fetched, so that a wrong flag is not found out an hour later.
         server_options = read_server_options(options.repository, server_words, os.environ)
-        if options.is_served and not options.is_dry_run:
-            _check_ports(server_options)
         plan, warnings = _prepared(options, server_options)
     except CommandEnded as end:
         return end.exit_code
@@ -58,6 +56,8 @@ def run_deploy(arguments: Sequence[str]) -> int:
 def _prepared(options: DeployOptions, server_options: ServerOptions) -> tuple[Plan, list[str]]:
     """Says what will be done, and does it up to the start of the server; with warnings to repeat at the end."""
     plan = make_plan(options, server_options.devices)
+    if options.is_served and not options.is_dry_run:  # behind the model, whose name may be wrong, before it is fetched
+        _check_ports(server_options)
     warnings = check_loading(plan, options)
     _print_plan(plan, options, loads_all=server_options.model_control_mode in LOADING_ALL)
     check_fit(plan.estimate, plan.memory, options)
