@@ -80,6 +80,9 @@ def _run(words: Sequence[str]) -> int:
 def _help(words: Sequence[str]) -> int:
     if words and words[0] in COMMANDS:
         return command(words[0]).main(["--help"])
+    if words and words[0] not in ("help", "-h", "--help"):
+        print(_unknown(words[0]), file=sys.stderr)
+        return 1
     print(usage())
     return 0
 

@@ -80,9 +80,18 @@ def test_trireme_without_words_lists_its_commands(capsys: pytest.CaptureFixture[
         assert f"\n  {name} " in printed
 
 
-def test_unknown_command_gets_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert trireme_command.main(["serv"]) == 1
-    assert "Did you mean 'trireme serve'?" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [["serv"], ["help", "srve"]])
+def test_unknown_command_gets_the_nearest_name(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert trireme_command.main(words) == 1
+    printed = capsys.readouterr()
+    assert f"there is no command '{words[-1]}'. Did you mean 'trireme serve'?" in printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("words", [["help"], ["help", "help"], ["--help"]])
+def test_help_of_itself_lists_the_commands(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert trireme_command.main(words) == 0
+    assert capsys.readouterr().out.startswith("Usage: trireme COMMAND")
 
 
 @pytest.mark.parametrize("words", [["version"], ["--version"]])
