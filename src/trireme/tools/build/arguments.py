@@ -29,6 +29,13 @@ _THEIR_FORMATS: Mapping[str, Method] = {
     "int4_gptq": "gptq",
 }
 """What quantize.py calls the methods."""
+_INSTEAD: Mapping[str, tuple[str, Method]] = {
+    "int8_sq": ("activations are not rounded here", "int8"),
+    "w4a8_awq": ("activations are not rounded here", "awq"),
+    "fp8_pc_pt": ("each row of a matrix always has a scale", "fp8"),
+    "nvfp4": ("four bits are whole numbers here", "int4"),
+}
+"""What it has besides: why there is no such thing here, and what comes closest."""
 _ROUNDED_AT_BUILD: Mapping[str, Method] = {"int8": "int8", "int4": "int4", "int4_awq": "awq", "int4_gptq": "gptq"}
 """And `--weight_only_precision`, which counts beside `--use_weight_only` alone."""
 _WITHOUT_MEANING: Mapping[str, str] = {
@@ -156,5 +163,10 @@ def without_meaning(given: argparse.Namespace) -> list[str]:
 
 def _method(text: str) -> Method:
     if text not in _THEIR_FORMATS:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a quantization; known are {', '.join(METHODS)}")
+        theirs = ", ".join(name for name in _THEIR_FORMATS if name not in METHODS)
+        known = f"known are {', '.join(METHODS)}, and TensorRT-LLM's {theirs}"
+        if text in _INSTEAD:
+            why, method = _INSTEAD[text]
+            raise argparse.ArgumentTypeError(f"there is no '{text}': {why}; take {method} in its place ({known})")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a quantization; {known}")
     return _THEIR_FORMATS[text]

@@ -103,7 +103,15 @@ def test_methods_have_names_of_both(words: str, method: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--quantize int3", "'int3' is not a quantization; known are none, fp8, int8, int4, awq, gptq"),
+        (
+            "--quantize int3",
+            "'int3' is not a quantization; known are none, fp8, int8, int4, awq, gptq, and TensorRT-LLM's full_prec, "
+            "int8_wo, int4_wo, int4_awq, int4_gptq",
+        ),
+        (
+            "--qformat int8_sq",
+            "there is no 'int8_sq': activations are not rounded here; take int8 in its place (known are none,",
+        ),
         ("--calibration-size 0", "must be at least 1, found 0"),
         ("--calib_size many", "--calib_size: must be a whole number, found 'many'"),
         ("--tp_size 1.5", "--tp_size: must be a whole number, found '1.5'"),
