@@ -17,6 +17,8 @@ from trireme.llm.models.engine_folder.description import EngineDescription
 from trireme.llm.models.fields import UnsupportedModelError
 from trireme.llm.quantization.builder import BuildOptions, build
 from trireme.llm.quantization.plain import QuantizationError
+from trireme.llm.tokenizer.loading import load_tokenizer
+from trireme.llm.tokenizer.port import TokenizerError
 from trireme.tools.build.arguments import PROGRAM, parse_arguments, without_meaning
 from trireme.tools.deploy.progress import Progress
 from trireme.tools.deploy.sizes import size_text
@@ -48,8 +50,20 @@ def run(arguments: Sequence[str]) -> int:
         print(f"{PROGRAM}: {place}: {error.strerror}", file=sys.stderr)
         return 1
     print(report(description))
-    print(f"Wrote {given.output}; serve it like a model's folder.")
+    print(_how_to_serve(given.output))
     return 0
+
+
+def _how_to_serve(output: Path) -> str:
+    """A folder whose source has no tokenizer, as FasterTransformer's have none, takes no texts."""
+    try:
+        load_tokenizer(output)
+    except TokenizerError as error:
+        return (
+            f"Wrote {output}. It can be neither served with texts nor chatted with as it is: {error}. A token model, "
+            "which takes ids, can have it as its folder."
+        )
+    return f"Wrote {output}; serve it like a model's folder."
 
 
 def _as_asked(text: str, output: Path) -> str:

@@ -206,6 +206,20 @@ def test_a_place_that_cannot_be_written_is_told_with_the_folder(
     assert capsys.readouterr().err.startswith(f"trireme build: {output}: ")
 
 
+@pytest.mark.parametrize("has_tokenizer", [True, False])
+def test_a_folder_that_takes_no_texts_is_told(
+    has_tokenizer: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, output = Path(shutil.copytree(SHIPPED, tmp_path / "model")), tmp_path / "engine"
+    if not has_tokenizer:
+        (model / "tokenizer.json").unlink()
+    assert run(["--model", str(model), "--output", str(output), "--no-perplexity"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert (last == f"Wrote {output}; serve it like a model's folder.") is has_tokenizer
+    told = f"can be neither served with texts nor chatted with as it is: {output} has no tokenizer: neither tokenizer."
+    assert (told in last) is not has_tokenizer
+
+
 def test_the_table_has_sizes_and_perplexities() -> None:
     measured = {"text": "some.txt", "tokens": 900, "before": 10.0, "after": 10.25}
     text = report(
