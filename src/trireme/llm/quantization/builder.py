@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import secrets
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trireme import __version__
+from trireme.core.wording.extras import install_line
 from trireme.llm.models.catalog import config_of, load_weights, quantization_of, read_spec
 from trireme.llm.models.checkpoint import StoredWeight, Weight, to_float32
 from trireme.llm.models.engine_folder.description import (
@@ -72,6 +74,11 @@ def build(options: BuildOptions, tell: Tell) -> EngineDescription:
 
     The folder appears when it is whole: until then its files are in another one beside it.
     """
+    if options.method in CALIBRATED and importlib.util.find_spec("torch") is None:
+        raise QuantizationError(
+            f"{options.method} needs PyTorch, which is not installed: pip install torch, or "
+            f"{install_line('transformers')}, which brings it; int4 is computed without"
+        )
     spec, source_quantization = read_spec(options.model), quantization_of(options.model)
     if source_quantization and options.method != "none":
         raise QuantizationError(
@@ -188,10 +195,8 @@ def _quantized(
             size = sum(_size(weight) for weight in tensors.values())
             yield size, prefix, quantize_layer(spec, prefix, tensors, options.method)
         return
-    try:
-        from trireme.llm.quantization.calibrated import quantize_calibrated
-    except ImportError as error:
-        raise QuantizationError(f"{options.method} needs PyTorch ({error}); install torch, or use int4") from None
+    from trireme.llm.quantization.calibrated import quantize_calibrated  # late: the other methods need no PyTorch
+
     for prefix, before, tensors in quantize_calibrated(
         spec, weights, options.method, calibration.sequences, options.device
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,19 @@ def test_a_folder_that_takes_no_texts_is_told(
     assert (last == f"Wrote {output}; serve it like a model's folder.") is has_tokenizer
     told = f"can be neither served with texts nor chatted with as it is: {output} has no tokenizer: neither tokenizer."
     assert (told in last) is not has_tokenizer
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+def test_pytorch_that_is_missing_is_told_before_anything_is_read(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # which find_spec reads as missing
+    assert run(["--model", str(SHIPPED), "--output", str(tmp_path / "engine"), "--quantize", method]) == 1
+    assert capsys.readouterr().err == (
+        f"trireme build: {method} needs PyTorch, which is not installed: pip install torch, or pip install -c "
+        "constraints.txt '.[transformers]' in the folder of the clone, which brings it; int4 is computed without\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_table_has_sizes_and_perplexities() -> None:
