@@ -67,6 +67,29 @@ def test_tokens_are_measured(
         assert sent[0]["payload"][0]["max_tokens"] == 8
 
 
+@pytest.mark.parametrize("warm_up", ["0", "1"])
+def test_prompts_fit_a_model_of_short_contexts_unless_their_length_is_given(
+    scribe: RunningServer, tmp_path: Path, warm_up: str
+) -> None:
+    words = ["-m", "scribe", "-u", f"127.0.0.1:{scribe.ports['grpc']}", "--streaming", "--request-count", "2"]
+    words += ["--osl", "4", "--warmup-request-count", warm_up, "--artifact-dir", "out"]
+    command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 0, run.stderr
+    found = re.search(r"The run begins again with shorter prompts, as with --isl (\d+)\.\n", run.stderr)
+    assert found is not None, run.stderr
+    assert f"Prompts have {found[1]} words" in run.stderr
+    assert "the model takes 512" in run.stderr
+    document = json.loads((tmp_path / "out/scribe-kserve-concurrency1/profile_export_genai_perf.json").read_text())
+    assert 100 < document["input_sequence_length"]["avg"] < 512
+    asked = subprocess.run(
+        [*command, "--isl", "550"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert asked.returncode != 0
+    assert f"--isl {found[1]} makes prompts that fit" in asked.stderr
+    assert "begins again" not in asked.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_prints_what_there_is(scribe: RunningServer, tmp_path: Path, number: int) -> None:
     shown_first = r"100000 requests to answer, .* \d\d+ answered, 1 under way"

@@ -16,6 +16,7 @@ from trireme.tools.perf.llm.options import (
     GOODPUT_METRICS,
     STREAMING,
     SYNTHETIC,
+    USUAL_INPUT_TOKENS,
     WITHOUT_TOKENS,
     LlmOptions,
     PromptOptions,
@@ -71,7 +72,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
         metavar="FILE",
         help='lines with a prompt each, or with {"text": ...}; for rankings a folder',
     )
-    add("--synthetic-input-tokens-mean", "--isl", default="550", metavar="N", help="tokens of a prompt (default: 550)")
+    add("--synthetic-input-tokens-mean", "--isl", metavar="N", help="tokens of a prompt (default: 550, or what fits)")
     add("--synthetic-input-tokens-stddev", default="0", metavar="N", help="(default: 0)")
     add("--output-tokens-mean", "--osl", default="-1", metavar="N", help="tokens of an answer (default: the model's)")
     add("--output-tokens-stddev", default="0", metavar="N", help="(default: 0)")
@@ -183,9 +184,13 @@ def _prompts(given: argparse.Namespace, endpoint_type: str) -> PromptOptions:
     answer = values.whole_number("--output-tokens-mean", given.output_tokens_mean, -1)
     if given.output_tokens_mean_deterministic and answer == -1:
         raise UsageError("--output-tokens-mean-deterministic wants a number of tokens: --output-tokens-mean N.")
+    length = given.synthetic_input_tokens_mean
+    if length is not None:
+        length = values.whole_number("--synthetic-input-tokens-mean", length, 1)
     return PromptOptions(
         input_file=given.input_file,
-        input_tokens_mean=values.whole_number("--synthetic-input-tokens-mean", given.synthetic_input_tokens_mean, 1),
+        input_tokens_mean=USUAL_INPUT_TOKENS if length is None else length,
+        is_length_given=length is not None,
         input_tokens_deviation=values.whole_number(
             "--synthetic-input-tokens-stddev", given.synthetic_input_tokens_stddev
         ),

@@ -10,6 +10,7 @@ STREAMING = ("time_to_first_token", "time_to_second_token", "inter_token_latency
 GOODPUT_METRICS = (*STREAMING[:3], "request_latency", *STREAMING[3:])
 WITHOUT_TOKENS = ("embeddings", "rankings")
 """Endpoint types whose answers are numbers and come whole."""
+USUAL_INPUT_TOKENS = 550
 SYNTHETIC = "synthetic:"
 """In front of the names of files that are not there: their texts are made up."""
 
@@ -19,7 +20,9 @@ class PromptOptions:
     """Where prompts come from."""
 
     input_file: str | None = None
-    input_tokens_mean: int = 550
+    input_tokens_mean: int = USUAL_INPUT_TOKENS
+    is_length_given: bool = False
+    """Whether somebody has asked for that length; otherwise a model that takes less gets shorter prompts."""
     input_tokens_deviation: int = 0
     output_tokens_mean: int | None = None
     output_tokens_deviation: int = 0

@@ -61,6 +61,8 @@ def run(options: LlmOptions) -> int:
             records, state = load.take()
     finally:
         load.stop()
+    if (shorter := _with_shorter_prompts(options, state.error)) is not None:
+        return run(shorter)
     read = read_answer if options.has_tokens else read_numbers
     texts = [read(detail, prepared.recipe.kind) for detail in records.details]
     metrics = compute(
@@ -103,6 +105,19 @@ def _because(error: str | None, options: LlmOptions) -> str:
         return "."
     fitting = None if options.prompts.input_file else fitting_length(error, options.prompts.input_tokens_mean)
     return f": {error}" + ("" if fitting is None else f"\n--isl {fitting} makes prompts that fit")
+
+
+def _with_shorter_prompts(options: LlmOptions, error: str | None) -> LlmOptions | None:
+    """What to run in place of prompts that a model has refused as too long, where nobody has asked for their length.
+    None where they were not refused so, or are what was asked for."""
+    prompts = options.prompts
+    if error is None or prompts.is_length_given or prompts.input_file:
+        return None
+    fitting = fitting_length(error, prompts.input_tokens_mean)
+    if fitting is None:
+        return None
+    print(f"{error}\nThe run begins again with shorter prompts, as with --isl {fitting}.", file=sys.stderr)
+    return replace(options, prompts=replace(prompts, input_tokens_mean=fitting, is_length_given=True), notes=())
 
 
 def _make_folder(options: LlmOptions) -> None:
