@@ -47,6 +47,35 @@ def may_complete_config(path: Path) -> bool:
     )
 
 
+def imported_packages(path: Path) -> dict[str, int]:
+    """The packages that the code cannot do without as soon as it is loaded, with the lines; none where it looks for
+    them in places of its own."""
+    try:
+        tree = _parsed(path)
+    except (SyntaxError, ValueError, OSError):
+        return {}
+    found: dict[str, int] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+        elif _mentions_the_search(node):
+            break
+        else:
+            continue
+        for name in names:
+            found.setdefault(name.partition(".")[0], node.lineno)
+    return found
+
+
+def _mentions_the_search(node: ast.stmt) -> bool:
+    """Whether the statement may change what is found behind it: it has to do with `sys.path` or `sys.modules`."""
+    return not isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and any(
+        isinstance(part, ast.Attribute) and part.attr in ("path", "modules", "meta_path") for part in ast.walk(node)
+    )
+
+
 def _names_completion(node: ast.AST) -> bool:
     """By itself, without what is inside it: code may be nested more deeply than functions may call each other."""
     return any(isinstance(value, str) and "auto_complete_config" in value for _, value in ast.iter_fields(node))

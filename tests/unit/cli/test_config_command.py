@@ -41,6 +41,31 @@ def test_check_says_ok_for_a_folder_and_for_its_file(tmp_path: Path, capsys: pyt
     assert capsys.readouterr().out == "good: ok\ngood: ok\n"
 
 
+def test_check_notes_a_package_that_the_code_imports_and_that_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model(tmp_path, "hungry")
+    code = folder / "1/model.py"
+    whole = code.read_text()
+    code.write_text(f"import os.path, no_such_package.part\nimport triton_python_backend_utils, beside\n{whole}")
+    (folder / "1/beside.py").touch()
+    assert trireme_command.main(["config", "check", str(folder)]) == 0
+    told = f"hungry: ok; {code}:1 imports 'no_such_package', which is not installed here\n"
+    assert capsys.readouterr().out == told
+    for text in (
+        "try:\n    import no_such_package\nexcept ImportError:\n    pass\n",
+        "import sys\nsys.path.append('elsewhere')\nimport no_such_package\n",
+        "class Helper:\n    def help(self):\n        import no_such_package\n",
+    ):
+        code.write_text(text + whole)
+        assert trireme_command.main(["config", "check", str(folder)]) == 0
+        assert capsys.readouterr().out == "hungry: ok\n", text
+    code.write_text(f"from no_such_package import part\n{whole}")
+    (folder / "requirements.txt").write_text("no-such-package\n")
+    assert trireme_command.main(["config", "check", str(folder)]) == 0
+    assert capsys.readouterr().out == "hungry: ok\n", "it is installed for the model"
+
+
 def test_check_of_a_repository_names_each_model_and_fails_if_one_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

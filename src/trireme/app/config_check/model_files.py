@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,15 +13,18 @@ from trireme.backends.model_paths import checked_path
 from trireme.backends.parameter_problems import parameter_problems
 from trireme.backends.python.environment.archive import ARCHIVE_SUFFIXES, is_archive
 from trireme.backends.python.environment.interpreter import MODEL_DIRECTORY
+from trireme.backends.python.environment.requirements import FILE_NAME as REQUIREMENTS
 from trireme.backends.python.options import ModelParameters
 from trireme.backends.services import ModelSource
 from trireme.config.compat_words import words_of_model
 from trireme.config.message import ConfigMessage
-from trireme.config.model_code import code_problems
+from trireme.config.model_code import code_problems, imported_packages
 from trireme.config.validation.problem import Problem, collecting
 from trireme.core.errors import InvalidArgumentError
 
 _ENVIRONMENT = "EXECUTION_ENV_PATH"
+_BROUGHT_ALONG = ("triton_python_backend_utils", "c_python_backend_utils")
+"""Modules that a worker has without their being installed."""
 
 
 def file_problems(source: ModelSource, backend_directory: Path) -> list[Problem]:
@@ -46,6 +50,41 @@ def package_note(config: ConfigMessage) -> str | None:
     return None if package is None else f"its backend needs the package '{package}', which is not installed here"
 
 
+def import_notes(source: ModelSource) -> list[str]:
+    """Packages that the code imports at once and that are not installed here: it is read and not run, so that this is
+    no more than a note. None where the model has an environment of its own, or words for stand-ins."""
+    parameters = {key: value.string_value for key, value in source.config.parameters.items()}
+    path = _code_path(source)
+    if source.config.backend != "python" or parameters.get(_ENVIRONMENT) or parameters.get("compat"):
+        return []
+    if os.path.exists(source.model_dir / REQUIREMENTS):
+        return []
+    return [
+        f"{path}:{line} imports '{name}', which is not installed here"
+        for name, line in imported_packages(path).items()
+        if not _is_found(name, source)
+    ]
+
+
+def _is_found(name: str, source: ModelSource) -> bool:
+    """Whether a worker would find it: beside the code, brought along by the server, or installed."""
+    if name in _BROUGHT_ALONG:
+        return True
+    places = (source.version_dir, source.model_dir, Path.cwd())
+    if any(os.path.exists(place / name) or os.path.exists(place / f"{name}.py") for place in places):
+        return True
+    if any(any(place.glob(f"{name}.*.so")) for place in places):
+        return True
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _code_path(source: ModelSource) -> Path:
+    return Path(os.path.normpath(source.version_dir / (source.config.default_model_filename or "model.py")))
+
+
 def _path_problems(source: ModelSource) -> Iterator[Problem]:
     """Names of files that lead out of the model's folder, and a model.py that is none."""
     config = source.config
@@ -64,7 +103,7 @@ def _path_problems(source: ModelSource) -> Iterator[Problem]:
 
 
 def _code_problems(source: ModelSource) -> Sequence[Problem]:
-    path = Path(os.path.normpath(source.version_dir / (source.config.default_model_filename or "model.py")))
+    path = _code_path(source)
     if os.path.lexists(path):
         return [Problem(text) for text in code_problems(path)]
     return [Problem(f"{path}: there is no such file", "", _other_code(path))]
