@@ -121,6 +121,7 @@ clean:
 # A pip from before 2025, as Python 3.11 and 3.12 bring it along, takes three times as long to find the packages.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	@echo "Renewing pip in $(VENV): up to half a minute."
 	@$(PIP) 'pip>=25' || echo "It goes on with the pip that Python brings along."
 
 # Nothing is compiled here, so that the first start is quick; bytecode is written for what is used.
