@@ -133,7 +133,7 @@ def test_a_model_says_itself_whether_it_is_ready(server, door) -> None:
 
 def test_a_model_knows_where_it_lives_and_is_a_process_of_its_own(server, grpc_door) -> None:
     folder, pid = grpc_door.way("extras", "place")
-    assert folder == "model_repository/extras/1", "as the command has it"
+    assert folder == str(server.repository / "extras" / "1"), "whole, so that it is found from anywhere"
     assert pid != server.process.pid
 
 

@@ -82,7 +82,7 @@ def test_a_load_that_waits_for_its_slot_ends_too(world: Any) -> None:
         server = await explicit(world, load_concurrency=1, load_slot_s=0)
         other = await begun(world, server, "other")
         loading = asyncio.create_task(server.model_control.load("hangs"))
-        await asyncio.sleep(0.01)
+        await world.settle(lambda: ("hangs", "1", "LOADING", "") in world.states(server))
         assert world.backends.count == 1
         await server.model_control.unload("hangs")
         assert UNLOADED in (await error_of(loading)).message
