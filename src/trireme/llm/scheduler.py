@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trireme.llm.beams.sharing import BlockCopy, Move, go_on_from, share_beginning, together
 from trireme.llm.block_pool import BlockPool
 from trireme.llm.prefix_cache import find_prefix
 from trireme.llm.request import FinishReason, Sequence
-from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
+from trireme.llm.step_plan import Chunk, OpenPlan, SchedulerLimits, StepPlan
 from trireme.llm.turns.giving_way import one_of_most, who_gives_way
 from trireme.llm.turns.set_aside import SetAside
 from trireme.llm.turns.waiting_line import WaitingLine
@@ -30,18 +30,6 @@ class SchedulerStats:
     cached_tokens: int = 0
     """Tokens of prompts that were found in the cache."""
     looked_up_tokens: int = 0
-
-
-@dataclass(slots=True)
-class _OpenPlan:
-    """A plan while it is made."""
-
-    budget: int
-    chunks: list[Chunk] = field(default_factory=list)
-    joined: list[Sequence] = field(default_factory=list)
-    has_preempted: bool = False
-    open_count: int = 0
-    """Chunks of sequences that can go on only when their token is known."""
 
 
 class Scheduler:
@@ -99,7 +87,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan | None:
         """The next step; None where nothing can run now."""
-        opened = _OpenPlan(self.limits.max_step_tokens)
+        opened = OpenPlan(self.limits.max_step_tokens)
         opened.joined += [one for one in self._moved if one.slot >= 0]
         self._moved.clear()
         if self._line and self._line.has_several:
@@ -140,7 +128,7 @@ class Scheduler:
             self._aside.remove(slow)
             self._line.add(slow)
 
-    def _plan_running(self, opened: _OpenPlan) -> None:
+    def _plan_running(self, opened: OpenPlan) -> None:
         index = 0
         while index < len(self._running) and opened.budget > 0:
             sequence = self._running[index]
@@ -184,7 +172,7 @@ class Scheduler:
         most = min(most, len(sequence.blocks) * self.limits.block_size - known)
         return sequence.drafts[: max(most, 0)]
 
-    def _append(self, opened: _OpenPlan, sequence: Sequence, count: int, drafts: tuple[int, ...] = ()) -> None:
+    def _append(self, opened: OpenPlan, sequence: Sequence, count: int, drafts: tuple[int, ...] = ()) -> None:
         start = sequence.computed
         samples = start + count == sequence.size
         is_pending = samples and count == 1 and sequence.pending > 0
@@ -199,7 +187,7 @@ class Scheduler:
         """Whether a sequence that goes on alone has the blocks for so many tokens."""
         return not sequence.peers and len(sequence.blocks) * self.limits.block_size >= token_count
 
-    def _grow(self, index: int, count: int, opened: _OpenPlan) -> bool:
+    def _grow(self, index: int, count: int, opened: OpenPlan) -> bool:
         """Gets blocks for so many more tokens of one that runs; others behind it give up theirs, in the end itself.
 
         Beams get those of all of them with the first that is planned, so that none of them is planned when they go: for
@@ -240,7 +228,7 @@ class Scheduler:
             one.computed = 0
             one.remembered = 0
 
-    def _plan_waiting(self, opened: _OpenPlan) -> None:
+    def _plan_waiting(self, opened: OpenPlan) -> None:
         held_back = []
         while opened.budget > 0 and self._free_slots and (sequence := self._line.first()) is not None:
             if any(one.pending for one in together(sequence)):  # preempted on its way: that has to be known first
@@ -263,7 +251,7 @@ class Scheduler:
         fresh = self._blocks_for(len(sequence.tokens)) - len(found)
         return found, fresh + self.pool.count_free(found) + self._ends_of_beams(sequence)
 
-    def _admit(self, sequence: Sequence, opened: _OpenPlan) -> bool:
+    def _admit(self, sequence: Sequence, opened: OpenPlan) -> bool:
         found = self._room_for(sequence)
         if found is None or len(sequence.peers) > len(self._free_slots):
             return False

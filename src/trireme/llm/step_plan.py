@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trireme.llm.request import Sequence
 
@@ -75,3 +75,15 @@ class StepPlan:
     @property
     def has_drafts(self) -> bool:
         return any(chunk.drafts for chunk in self.chunks)
+
+
+@dataclass(slots=True)
+class OpenPlan:
+    """A plan while it is made."""
+
+    budget: int
+    chunks: list[Chunk] = field(default_factory=list)
+    joined: list[Sequence] = field(default_factory=list)
+    has_preempted: bool = False
+    open_count: int = 0
+    """Chunks of sequences that can go on only when their token is known."""

@@ -24,6 +24,7 @@ from trireme.protocol.json_codec.access import (
 from trireme.protocol.json_codec.reader import MAX_NAME_CHARS
 from trireme.protocol.json_codec.tensor import TOLD_NAME_CHARS, check_json_input, decode_input, pack_run
 from trireme.protocol.json_codec.text import parse
+from trireme.protocol.v2.other_protocol import other_protocol
 from trireme.protocol.v2.size_limit import document_too_large, input_too_large
 
 RESERVED_PARAMETERS: Final = frozenset(
@@ -141,7 +142,7 @@ def read_document(root: Any, max_input_size_bytes: int) -> InferDocument:
     try:
         inputs = list_of(member_of(root, "inputs"))
     except InternalError as error:
-        raise in_field("inputs", InternalError(error.message + _other_protocol(root))) from None
+        raise in_field("inputs", InternalError(error.message + other_protocol(root))) from None
     check_count("inputs", len(inputs))
     document.inputs = [_read_input(entry, max_input_size_bytes) for entry in inputs]
     for entry in document.inputs:
@@ -271,13 +272,6 @@ def _malformed_input(entry: Any) -> ServingError:
     except InternalError as error:
         return InternalError(error.message + _of_input(entry))
     return InternalError("attempt to access JSON non-object as object")
-
-
-def _other_protocol(root: Any) -> str:
-    """What to do about a body of TensorFlow's protocol, in which Vertex AI's `predict` wraps all that it is given."""
-    if not isinstance(root, dict) or "instances" not in root or "inputs" in root:
-        return ""
-    return "; 'instances' is there instead, as Vertex AI's predict sends it: rawPredict sends a body as it is"
 
 
 def _required(read: Any, entry: Any, name: str) -> Any:
