@@ -109,12 +109,12 @@ def run_batch(engine: EngineCore, batch: int, prompt: int, new: int, seed: int, 
     counts = [0] * batch
 
     def listener(index: int) -> Any:
-        def listen(news: SequenceOutput) -> None:
+        def listen(output: SequenceOutput) -> None:
             if not counts[index]:
                 firsts.append(time.perf_counter())
-            counts[index] += len(news.token_ids)
-            if news.finish_reason is not None:
-                errors.append(news.error)
+            counts[index] += len(output.token_ids)
+            if output.finish_reason is not None:
+                errors.append(output.error)
                 done.release()
 
         return listen
@@ -149,12 +149,12 @@ def waves(engine: EngineCore, counts: tuple[int, ...] = (40, 256, 20, 57, 3, 200
         def listener(gaps: list[float] = gaps, done: threading.Semaphore = done) -> Any:
             last = [time.perf_counter()]
 
-            def listen(news: SequenceOutput) -> None:
+            def listen(output: SequenceOutput) -> None:
                 now = time.perf_counter()
                 gaps.append(now - last[0])
                 last[0] = now
-                assert not news.error, news.error
-                if news.finish_reason is not None:
+                assert not output.error, output.error
+                if output.finish_reason is not None:
                     done.release()
 
             return listen
@@ -240,9 +240,9 @@ def shared_prefix(engine: EngineCore, known: int, fresh: int, turn: int) -> floa
         done = threading.Semaphore(0)
         first: list[float] = []
 
-        def listen(news: SequenceOutput, first: list[float] = first, done: threading.Semaphore = done) -> None:
+        def listen(output: SequenceOutput, first: list[float] = first, done: threading.Semaphore = done) -> None:
             first.append(time.perf_counter())
-            if news.finish_reason is not None:
+            if output.finish_reason is not None:
                 done.release()
 
         began = time.perf_counter()

@@ -112,10 +112,10 @@ def run_engine(engine: EngineCore, prompts: list[list[int]], new: int) -> tuple[
     done = threading.Semaphore(0)
 
     def listener(index: int) -> Any:
-        def listen(news: SequenceOutput) -> None:
-            found[index] += news.token_ids
-            if news.finish_reason is not None:
-                assert not news.error, news.error
+        def listen(output: SequenceOutput) -> None:
+            found[index] += output.token_ids
+            if output.finish_reason is not None:
+                assert not output.error, output.error
                 done.release()
 
         return listen

@@ -92,9 +92,9 @@ def ask(engine: Any, prompts: list[list[int]], new: int, together: int) -> list[
         group = range(first, min(first + together, len(prompts)))
         for index in group:
 
-            def listen(news: Any, index: int = index, done: Any = done) -> None:
-                found[index] += news.token_ids
-                if news.finish_reason is not None:
+            def listen(output: Any, index: int = index, done: Any = done) -> None:
+                found[index] += output.token_ids
+                if output.finish_reason is not None:
                     done.put(index)
 
             engine.submit(prompts[index], SamplingParams(max_tokens=new, ignores_eos=True), listen)

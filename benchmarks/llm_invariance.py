@@ -36,10 +36,10 @@ def texts(engine: EngineCore, prompts: list[list[int]], new: int, together: bool
     for index, prompt in enumerate(prompts):
         params = SamplingParams(max_tokens=new, ignores_eos=True, temperature=1.0 if index % 2 else 0.0, seed=index)
 
-        def listen(news: Any, own: list[int] = found[index]) -> None:
-            own += news.token_ids
-            if news.finish_reason is not None:
-                done.put(news.error)
+        def listen(output: Any, own: list[int] = found[index]) -> None:
+            own += output.token_ids
+            if output.finish_reason is not None:
+                done.put(output.error)
 
         engine.submit(prompt, params, listen)
         if not together:

@@ -98,10 +98,10 @@ def run(
     counts, errors = [0] * batch, set()
 
     def listener(index: int) -> Callable[[SequenceOutput], None]:
-        def listen(news: SequenceOutput) -> None:
-            counts[index] += len(news.token_ids)
-            if news.finish_reason is not None:
-                errors.add(news.error)
+        def listen(output: SequenceOutput) -> None:
+            counts[index] += len(output.token_ids)
+            if output.finish_reason is not None:
+                errors.add(output.error)
                 done.release()
 
         return listen

@@ -142,11 +142,11 @@ def engine_clients(options: argparse.Namespace) -> tuple[float, Tally]:
         def send(client: int, turn: int, tally: Tally = tally, left: Any = left, attempt: int = attempt) -> None:
             began, seen = time.perf_counter(), [0]
 
-            def listen(news: Any) -> None:
+            def listen(output: Any) -> None:
                 if not seen[0]:
                     tally.firsts.append(time.perf_counter() - began)
-                seen[0] += len(news.token_ids)
-                if news.finish_reason is not None:
+                seen[0] += len(output.token_ids)
+                if output.finish_reason is not None:
                     tally.tokens += seen[0]
                     if turn + 1 < options.requests:
                         send(client, turn + 1)

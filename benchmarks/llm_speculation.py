@@ -138,11 +138,11 @@ def run(engine: EngineCore, given: list[list[int]], new: int) -> tuple[float, li
     done = threading.Semaphore(0)
 
     def listener(index: int) -> Any:
-        def listen(news: SequenceOutput) -> None:
+        def listen(output: SequenceOutput) -> None:
             firsts.setdefault(index, time.perf_counter())
-            found[index] += news.token_ids
-            if news.finish_reason is not None:
-                assert not news.error, news.error
+            found[index] += output.token_ids
+            if output.finish_reason is not None:
+                assert not output.error, output.error
                 done.release()
 
         return listen

@@ -23,7 +23,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TextOutput:
-    """News of one choice of a request."""
+    """What is new of one choice of a request."""
 
     index: int
     text: str
@@ -32,11 +32,11 @@ class TextOutput:
     finish_reason: FinishReason | None = None
     error: str = ""
     usage: Usage | None = None
-    """With the last news of the last choice."""
+    """With the last output of the last choice."""
     times: SequenceTimes | None = None
-    """With the last news of a choice."""
+    """With the last output of a choice."""
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
-    """Of the prompt's tokens but the first, with the first news of the first choice, where they were asked for."""
+    """Of the prompt's tokens but the first, with the first output of the first choice, where they were asked for."""
     score: float | None = None
     """Of a beam."""
 
@@ -95,13 +95,13 @@ class Generation:
         self.listener = _ignore
         self.cancel()
 
-    def take(self, index: int, news: SequenceOutput) -> None:
-        """Tells the listener what a sequence's news mean as text."""
+    def take(self, index: int, output: SequenceOutput) -> None:
+        """Tells the listener what a sequence's output means as text."""
         choice = self.choices[index]
         if choice.is_finished:
             return
-        text, reason, is_stopped = "", news.finish_reason, False
-        shown = news.token_ids[:-1] if news.stop_token is not None else news.token_ids
+        text, reason, is_stopped = "", output.finish_reason, False
+        shown = output.token_ids[:-1] if output.stop_token is not None else output.token_ids
         for place, token in enumerate(shown):
             piece = choice.stream.add(token)
             text += piece.text
@@ -110,7 +110,7 @@ class Generation:
                 is_stopped = True
                 shown = shown[: place + 1]
                 break
-        choice.token_count += news.stop_token is not None and not is_stopped
+        choice.token_count += output.stop_token is not None and not is_stopped
         if is_stopped and reason is None:
             self.end_sequence(choice.sequence_id, FinishReason.STOP)
         if is_stopped:
@@ -120,21 +120,21 @@ class Generation:
         if reason is not None:
             choice.is_finished = True
             self.open_count -= 1
-            self.cached_tokens = max(self.cached_tokens, news.cached_tokens)
+            self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
         usage = self._usage() if self.is_finished else None
-        times = news.times if reason is not None else None
+        times = output.times if reason is not None else None
         self.listener(
             TextOutput(
                 index,
                 text,
                 shown,
-                news.logprobs[: len(shown)] if is_stopped else news.logprobs,
+                output.logprobs[: len(shown)] if is_stopped else output.logprobs,
                 reason,
-                news.error,
+                output.error,
                 usage,
                 times,
-                news.prompt_logprobs,
-                news.score,
+                output.prompt_logprobs,
+                output.score,
             )
         )
 

@@ -141,7 +141,7 @@ class Outcome:
         elif len(sequence.tokens) >= sequence.max_size:
             self._finish(sequence, FinishReason.LENGTH, tokens, logprobs)
         else:
-            times = sequence.times if sequence.params.stop else None  # a stop string may make these news the last
+            times = sequence.times if sequence.params.stop else None  # a stop string may make this output the last
             prompt = sequence.told_prompt_logprobs() if sequence.output_count == 1 else None
             self._tell(
                 sequence,
@@ -159,15 +159,15 @@ class Outcome:
             self._speculator.forget(sequence)
         self._recorder.finished(sequence)
         prompt = sequence.told_prompt_logprobs()
-        news = SequenceOutput(
+        output = SequenceOutput(
             tokens, logprobs, reason, sequence.stop_token, sequence.error, sequence.times, sequence.cached, prompt
         )
-        self._tell(sequence, news)
+        self._tell(sequence, output)
 
-    def _tell(self, sequence: Sequence, news: SequenceOutput) -> None:
+    def _tell(self, sequence: Sequence, output: SequenceOutput) -> None:
         try:
-            sequence.listener(news)
+            sequence.listener(output)
         except Exception as error:
             sequence.fail("its listener failed", error)
-            if news.finish_reason is None:
+            if output.finish_reason is None:
                 self._finish(sequence, FinishReason.ERROR)

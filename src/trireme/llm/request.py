@@ -53,18 +53,18 @@ class SequenceTimes:
 
 
 class SequenceOutput(NamedTuple):
-    """News of a sequence."""
+    """What is new of a sequence."""
 
     token_ids: tuple[int, ...]
-    """Tokens since the last news."""
+    """Tokens since the last output."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
-    """Set once, in the last news."""
+    """Set once, in the last output."""
     stop_token: int | None = None
     """The token that ended the sequence, where one did."""
     error: str = ""
     times: SequenceTimes | None = None
-    """With the last news, and with all of a sequence that a stop string may end."""
+    """With the last output, and with all of a sequence that a stop string may end."""
     cached_tokens: int = 0
     """How many tokens of the prompt were found in the cache."""
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None

@@ -1,4 +1,4 @@
-"""What observers are told of an engine as a whole; how long a single request took is in its own news."""
+"""What observers are told of an engine as a whole; how long a single request took is in its own last output."""
 
 from __future__ import annotations
 

@@ -77,11 +77,11 @@ class Engine:
         """`draft` is the executor of the smaller model, where tokens are guessed with one."""
         self.options = options or EngineOptions()
         self.tokenizer = tokenizer
-        self._news: deque[tuple[Generation, int, SequenceOutput]] = deque()
-        self._has_news = threading.Event()
+        self._outputs: deque[tuple[Generation, int, SequenceOutput]] = deque()
+        self._has_outputs = threading.Event()
         self._is_closed = False
         self.adapters = AdapterStore(executor.spec, self.options, executor)
-        self.core = EngineCore(executor, self.options, self._has_news.set, draft)
+        self.core = EngineCore(executor, self.options, self._has_outputs.set, draft)
         self.end_ids = frozenset(tokenizer.eos_ids) | frozenset(self.core.spec.eos_ids)
         self.grammars = GrammarCompiler(tokenizer, sorted(self.end_ids))
         self._writer = threading.Thread(target=self._write, name="llm-text", daemon=True)
@@ -246,7 +246,7 @@ class Engine:
         finally:
             generation.cancel()
 
-    def _wait_for(self, news: queue.SimpleQueue[T], timeout_s: float | None) -> T:
+    def _wait_for(self, pieces: queue.SimpleQueue[T], timeout_s: float | None) -> T:
         """What comes next. The engine itself ends what is overdue, between two steps; here it is looked whether those
         come."""
         most_s, limit = self.options.step_timeout_s, "step_timeout_s"
@@ -254,7 +254,7 @@ class Engine:
             most_s, limit = timeout_s + _GRACE_S, "timeout_s"
         while True:
             try:
-                return news.get(timeout=_LOOK_EVERY_S)
+                return pieces.get(timeout=_LOOK_EVERY_S)
             except queue.Empty:
                 stalled_s = self.core.stalled_s()
             if stalled_s > most_s:
@@ -266,7 +266,7 @@ class Engine:
         self.adapters.close()
         self.core.close()
         self._is_closed = True
-        self._has_news.set()
+        self._has_outputs.set()
         if threading.current_thread() is not self._writer:
             self._writer.join(timeout=10)
 
@@ -279,25 +279,25 @@ class Engine:
         self.close()
 
     def _listener(self, generation: Generation, index: int) -> Callable[[SequenceOutput], None]:
-        append = self._news.append
-        return lambda news: append((generation, index, news))
+        append = self._outputs.append
+        return lambda output: append((generation, index, output))
 
     def _write(self) -> None:
         """The thread that turns tokens into text, beside the one that runs steps."""
         while True:
-            self._has_news.wait()
-            self._has_news.clear()
-            if self._news:
+            self._has_outputs.wait()
+            self._has_outputs.clear()
+            if self._outputs:
                 with self.options.around_texts():
                     self._tell_all()
-            if self._is_closed and not self._news:
+            if self._is_closed and not self._outputs:
                 return
 
     def _tell_all(self) -> None:
-        while self._news:
-            generation, index, news = self._news.popleft()
+        while self._outputs:
+            generation, index, output = self._outputs.popleft()
             try:
-                generation.take(index, news)
+                generation.take(index, output)
             except Exception:
                 log.exception("a listener failed; its request is ended")
                 generation.cancel()

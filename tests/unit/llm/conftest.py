@@ -57,16 +57,16 @@ class RunningEngine:
         inboxes: list[queue.Queue[SequenceOutput]] = [queue.Queue() for _ in range(beams)]
         params = SamplingParams(max_tokens=count, beams=beams, choices=beams)
         self.core.submit(prompt, params, *(inbox.put for inbox in inboxes))
-        news = [list(self._until_end(inbox)) for inbox in inboxes]
-        assert [one[-1].error for one in news] == [""] * beams
-        return [[token for piece in one for token in piece.token_ids] for one in news]
+        outputs = [list(self._until_end(inbox)) for inbox in inboxes]
+        assert [one[-1].error for one in outputs] == [""] * beams
+        return [[token for piece in one for token in piece.token_ids] for one in outputs]
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keeps the engine from its next step, in the listener of a sequence of its own."""
         reached, released = threading.Event(), threading.Event()
 
-        def hold(news: SequenceOutput) -> None:
+        def hold(output: SequenceOutput) -> None:
             reached.set()
             released.wait(timeout=60)
 
@@ -77,16 +77,16 @@ class RunningEngine:
 
     def tokens(self, prompts: Sequence[Sequence[int]], count: int, **params: Any) -> list[list[int]]:
         """So many tokens behind each of the prompts, which run together."""
-        news = self.answers(prompts, [SamplingParams(max_tokens=count, **params)] * len(prompts))
-        assert [one[-1].error for one in news] == [""] * len(prompts)
-        return [[token for piece in one for token in piece.token_ids] for one in news]
+        outputs = self.answers(prompts, [SamplingParams(max_tokens=count, **params)] * len(prompts))
+        assert [one[-1].error for one in outputs] == [""] * len(prompts)
+        return [[token for piece in one for token in piece.token_ids] for one in outputs]
 
     @staticmethod
     def _until_end(inbox: queue.Queue[SequenceOutput]) -> Iterator[SequenceOutput]:
         while True:
-            news = inbox.get(timeout=60)
-            yield news
-            if news.finish_reason is not None:
+            output = inbox.get(timeout=60)
+            yield output
+            if output.finish_reason is not None:
                 return
 
 

@@ -57,11 +57,11 @@ class Search:
         listeners = [inbox.put for inbox in self._inboxes]
         self.number = engine.core.submit(prompt, chosen, *listeners, end_ids=eos)
 
-    def news(self) -> list[SequenceOutput]:
+    def outputs(self) -> list[SequenceOutput]:
         return [inbox.get(timeout=120) for inbox in self._inboxes]
 
     def check(self, wanted: list[tuple[list[int], float]]) -> None:
-        found = self.news()
+        found = self.outputs()
         assert [one.error for one in found] == [""] * len(wanted)
         assert [list(one.token_ids) for one in found] == [tokens for tokens, _ in wanted]
         assert [one.score for one in found] == pytest.approx([score for _, score in wanted], rel=1e-4, abs=1e-4)
@@ -158,15 +158,15 @@ def test_beams_of_a_sequence_that_becomes_long_find_the_same(tiny_model: Any, st
     found = Search(engine, prompt, beams=3, max_tokens=4)
     found.check(expected(model, prompt, 4, 3))
     long = Search(engine, prompt, beams=3, max_tokens=10)
-    assert [one.error for one in long.news()] == [""] * 3
+    assert [one.error for one in long.outputs()] == [""] * 3
     assert engine.core.stats().free_blocks == 100
 
 
 def test_beams_that_go_on_from_each_other_are_not_told_as_thrown_out(tiny_model: Any, start_engine: Any) -> None:
     engine = start_engine(tiny_model("llama").folder, blocks=200)
-    news = engine.answers([PROMPTS[0]], [SamplingParams(max_tokens=12, beams=4)])[0]
+    outputs = engine.answers([PROMPTS[0]], [SamplingParams(max_tokens=12, beams=4)])[0]
     assert engine.core.stats().preemptions == 0
-    assert news[-1].times.preemptions == 0
+    assert outputs[-1].times.preemptions == 0
 
 
 def test_beams_hold_the_prompts_blocks_once(tiny_model: Any, start_engine: Any) -> None:
@@ -186,7 +186,7 @@ def test_a_search_that_is_cancelled_frees_all_its_blocks(tiny_model: Any, start_
             if chance.random() < 0.7:
                 engine.core.cancel(search.number)
         for search in searches:
-            reasons = {one.finish_reason for one in search.news()}
+            reasons = {one.finish_reason for one in search.outputs()}
             assert reasons <= {FinishReason.CANCELLED} or reasons <= {FinishReason.LENGTH}
     assert engine.core.stats().free_blocks == 60
 
@@ -199,8 +199,8 @@ def test_each_choice_hears_of_its_end_also_where_the_listener_of_another_fails(
     inbox: queue.Queue[tuple[int, FinishReason | None]] = queue.Queue()
 
     def listener(choice: int) -> Callable[[SequenceOutput], None]:
-        def listen(news: SequenceOutput) -> None:
-            inbox.put((choice, news.finish_reason))
+        def listen(output: SequenceOutput) -> None:
+            inbox.put((choice, output.finish_reason))
             if choice < 2:
                 raise ZeroDivisionError("no ear")
 
@@ -230,7 +230,7 @@ def test_what_a_search_cannot_do_is_refused(tiny_model: Any, start_engine: Any) 
 
 def test_probabilities_of_beams_tokens_are_told(tiny_model: Any, start_engine: Any) -> None:
     engine = start_engine(tiny_model("llama").folder)
-    for one in Search(engine, PROMPTS[0], eos=(), beams=3, max_tokens=5, logprobs=2).news():
+    for one in Search(engine, PROMPTS[0], eos=(), beams=3, max_tokens=5, logprobs=2).outputs():
         assert len(one.logprobs) == 5
         assert one.score == pytest.approx(sum(entry.logprob for entry in one.logprobs) / 5, rel=1e-5)
         assert all(len(entry.top) == 2 and entry.rank >= 1 for entry in one.logprobs)
@@ -240,7 +240,7 @@ def test_a_rate_of_diversity_makes_beams_differ_earlier(tiny_model: Any, start_e
     engine = start_engine(tiny_model("llama").folder)
 
     def first_tokens(rate: float) -> set[int]:
-        news = Search(engine, PROMPTS[0], eos=(), beams=4, max_tokens=6, diversity_rate=rate).news()
-        return {one.token_ids[-1] for one in news} | {len({one.token_ids[:2] for one in news}) * 1000}
+        outputs = Search(engine, PROMPTS[0], eos=(), beams=4, max_tokens=6, diversity_rate=rate).outputs()
+        return {one.token_ids[-1] for one in outputs} | {len({one.token_ids[:2] for one in outputs}) * 1000}
 
     assert first_tokens(0.0) != first_tokens(-5.0)

@@ -44,7 +44,7 @@ def test_a_request_that_meets_the_end_of_the_engine_is_refused(tiny_model: Any, 
     engine = start_engine(tiny_model("llama").folder)
     params = SamplingParams(max_tokens=3, logit_bias=ClosingBias(engine.core.close))
     with pytest.raises(EngineClosedError, match="was closed"):
-        engine.core.submit([5], params, lambda news: None)
+        engine.core.submit([5], params, lambda output: None)
     engine.core.cancel(1)  # of no use any more, and no harm
 
 
@@ -57,9 +57,9 @@ def test_requests_that_are_under_way_are_told_of_the_end(tiny_model: Any, start_
     engine.core.close()
     ended = 0
     while ended < 3:
-        news = inbox.get(timeout=10)
-        if news.finish_reason is not None:
-            assert news.finish_reason in (FinishReason.ERROR, FinishReason.LENGTH)
+        output = inbox.get(timeout=10)
+        if output.finish_reason is not None:
+            assert output.finish_reason in (FinishReason.ERROR, FinishReason.LENGTH)
             ended += 1
 
 

@@ -78,8 +78,8 @@ def test_extreme_wishes_are_followed(tiny_model: Any, start_engine: Any, kind: s
     wishes = [SamplingParams(**{"max_tokens": 5, **params}), SamplingParams(max_tokens=5)]
     plain = start_engine(tiny_model("llama").folder, kind=kind).tokens([[5, 6]], 5)
     strange, beside = engine.answers([[5, 6]] * 2, wishes)
-    assert [news.error for news in strange] == [""] * 5
-    assert [token for news in beside for token in news.token_ids] == plain[0]
+    assert [output.error for output in strange] == [""] * 5
+    assert [token for output in beside for token in output.token_ids] == plain[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -96,8 +96,8 @@ def test_ends_that_the_model_cannot_write_are_left_out(tiny_model: Any, start_en
     core = start_engine(tiny_model("llama").folder, kind=kind).core
     inbox: queue.Queue[SequenceOutput] = queue.Queue()
     core.submit([5, 6], SamplingParams(max_tokens=3, min_tokens=3), inbox.put, end_ids=(-1, 10**6))
-    news = [inbox.get(timeout=30) for _ in range(3)]
-    assert news[-1].finish_reason is FinishReason.LENGTH
+    outputs = [inbox.get(timeout=30) for _ in range(3)]
+    assert outputs[-1].finish_reason is FinishReason.LENGTH
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,7 +109,7 @@ def test_a_grammar_that_fails_ends_its_own_sequence(tiny_model: Any, start_engin
     broken, beside = engine.answers([[5, 6]] * 2, wishes)
     assert broken[-1].finish_reason is FinishReason.ERROR
     assert "ZeroDivisionError: no" in broken[-1].error
-    assert [token for news in beside for token in news.token_ids] == plain[0]
+    assert [token for output in beside for token in output.token_ids] == plain[0]
     assert engine.core.is_alive
 
 
@@ -121,9 +121,9 @@ def test_a_sequence_that_the_model_has_no_numbers_for_is_ended(
     engine = start_engine(model_without_numbers, kind=kind)
     wishes = [SamplingParams(max_tokens=3, **params), SamplingParams(max_tokens=3)]
     broken, beside = engine.answers([[6, 5], [6, 7]], wishes)
-    assert [news.finish_reason for news in broken] == [FinishReason.ERROR]
+    assert [output.finish_reason for output in broken] == [FinishReason.ERROR]
     assert "no numbers any more; download its weights again, or ask for another dtype" in broken[0].error
-    assert [token for news in beside for token in news.token_ids] == engine.tokens([[6, 7]], 3)[0]
+    assert [token for output in beside for token in output.token_ids] == engine.tokens([[6, 7]], 3)[0]
     assert beside[-1].finish_reason is FinishReason.LENGTH
 
 
@@ -141,7 +141,7 @@ def test_a_place_in_the_line_that_is_none_is_refused(
 ) -> None:
     engine = start_engine(tiny_model("llama").folder)
     with engine.held(), pytest.raises(SamplingError, match=words):
-        engine.core.submit([5, 6], SamplingParams(max_tokens=2), lambda news: None, **wish)
+        engine.core.submit([5, 6], SamplingParams(max_tokens=2), lambda output: None, **wish)
     assert engine.core.is_alive
 
 
@@ -162,15 +162,15 @@ def test_a_listener_that_fails_ends_its_own_sequence(tiny_model: Any, start_engi
     heard: list[SequenceOutput] = []
     is_told = threading.Event()
 
-    def listen(news: SequenceOutput) -> None:
-        heard.append(news)
-        if news.finish_reason is None:
+    def listen(output: SequenceOutput) -> None:
+        heard.append(output)
+        if output.finish_reason is None:
             raise ZeroDivisionError("no ear")
         is_told.set()
 
     engine.core.submit([5, 6], SamplingParams(max_tokens=5), listen)
     assert is_told.wait(timeout=30)
-    assert [news.finish_reason for news in heard] == [None, FinishReason.ERROR]
+    assert [output.finish_reason for output in heard] == [None, FinishReason.ERROR]
     assert "ZeroDivisionError: no ear" in heard[-1].error
     assert len(engine.tokens([[5, 6]], 5)[0]) == 5
 
@@ -224,6 +224,6 @@ def test_who_waits_hears_that_the_scheduler_has_failed(
         monkeypatch.setattr(Scheduler, "finish", fail)
         for _ in range(2):
             engine.core.submit([5, 6], SamplingParams(max_tokens=5), inbox.put)
-    news = [inbox.get(timeout=10) for _ in range(2)]
-    assert [one.finish_reason for one in news] == [FinishReason.ERROR] * 2
-    assert "IndexError: no order left" in news[0].error
+    outputs = [inbox.get(timeout=10) for _ in range(2)]
+    assert [one.finish_reason for one in outputs] == [FinishReason.ERROR] * 2
+    assert "IndexError: no order left" in outputs[0].error

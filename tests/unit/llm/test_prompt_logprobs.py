@@ -27,10 +27,10 @@ def check(model: TinyModel, prompt: Sequence[int], found: Sequence[TokenLogprobs
         assert [value for _, value in one.top] == pytest.approx(best.values.tolist(), abs=1e-4)
 
 
-def told(news: Sequence[SequenceOutput]) -> tuple[TokenLogprobs, ...] | None:
-    """What was told, and that it was told once, with the first news."""
-    assert [one.prompt_logprobs for one in news[1:]] == [None] * (len(news) - 1)
-    return news[0].prompt_logprobs
+def told(outputs: Sequence[SequenceOutput]) -> tuple[TokenLogprobs, ...] | None:
+    """What was told, and that it was told once, with the first output."""
+    assert [one.prompt_logprobs for one in outputs[1:]] == [None] * (len(outputs) - 1)
+    return outputs[0].prompt_logprobs
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
@@ -42,9 +42,9 @@ def test_they_are_those_of_transformers(tiny_model: Any, start_engine: Any, kind
     engine = start_engine(model.folder, kind=kind, blocks=40, **options)
     params = [SamplingParams(max_tokens=count, prompt_logprobs=3) for count in (1, 4)]
     for _ in range(2):  # the second time the prompt is in the cache
-        for news, prompt in zip(engine.answers([PROMPT, PROMPT[:7]], params), (PROMPT, PROMPT[:7]), strict=True):
-            check(model, prompt, told(news), 3)
-            assert news[-1].cached_tokens == 0
+        for outputs, prompt in zip(engine.answers([PROMPT, PROMPT[:7]], params), (PROMPT, PROMPT[:7]), strict=True):
+            check(model, prompt, told(outputs), 3)
+            assert outputs[-1].cached_tokens == 0
     (plain,) = engine.answers([PROMPT], [SamplingParams(max_tokens=1)])
     assert plain[-1].prompt_logprobs is None
     assert plain[-1].cached_tokens > 0
@@ -56,16 +56,16 @@ def test_they_are_told_once_of_sequences_that_were_thrown_out_in_between(tiny_mo
     prompts = [PROMPT[:9], PROMPT[3:12], PROMPT[5:13]]
     params = SamplingParams(max_tokens=14, prompt_logprobs=1)
     answers = engine.answers(prompts, [params] * 3)
-    for prompt, news in zip(prompts, answers, strict=True):
-        check(model, prompt, told(news), 1)
-        assert [token for one in news for token in one.token_ids] == model.continuation(prompt, 14)
-    assert sum(news[-1].times.preemptions for news in answers) == engine.core.stats().preemptions > 0
+    for prompt, outputs in zip(prompts, answers, strict=True):
+        check(model, prompt, told(outputs), 1)
+        assert [token for one in outputs for token in one.token_ids] == model.continuation(prompt, 14)
+    assert sum(outputs[-1].times.preemptions for outputs in answers) == engine.core.stats().preemptions > 0
 
 
 def test_a_prompt_of_one_token_has_none(tiny_model: Any, start_engine: Any) -> None:
     engine = start_engine(tiny_model("llama").folder)
-    (news,) = engine.answers([[5]], [SamplingParams(max_tokens=2, prompt_logprobs=0)])
-    assert told(news) == ()
+    (outputs,) = engine.answers([[5]], [SamplingParams(max_tokens=2, prompt_logprobs=0)])
+    assert told(outputs) == ()
 
 
 def test_a_beam_search_tells_them_in_the_end(tiny_model: Any, start_engine: Any) -> None:

@@ -31,7 +31,7 @@ def sequence(number: int, prompt: list[int], wanted: int = 8, **params: object) 
         list(prompt),
         len(prompt),
         SamplingParams(**params),  # type: ignore[arg-type]
-        lambda news: None,
+        lambda output: None,
         BlockKeys(BLOCK),
         len(prompt) + wanted,
     )
@@ -308,7 +308,7 @@ def test_keys_of_one_prompt_are_shared_until_its_sequences_part() -> None:
 def test_what_a_step_brings_for_beams_that_were_thrown_out_meanwhile_is_left() -> None:
     scheduler = Scheduler(limits(blocks=2, sequences=3))
     older, leader = sequence(1, [1, 2, 3], wanted=5), sequence(2, [4, 5], beams=2)
-    beams = BeamGroup(leader, [lambda news: None])
+    beams = BeamGroup(leader, [lambda output: None])
     scheduler.add(older)
     scheduler.add(leader)
     first = scheduler.schedule()

@@ -100,10 +100,10 @@ class Crowd:
         for _ in range(IN_FLIGHT):
             assert self._room.acquire(timeout=60), "a request has not ended"
 
-    def _take(self, request: Request, news: SequenceOutput) -> None:
-        request.tokens += news.token_ids
-        if news.finish_reason is not None:
-            request.reason, request.error = news.finish_reason, news.error
+    def _take(self, request: Request, output: SequenceOutput) -> None:
+        request.tokens += output.token_ids
+        if output.finish_reason is not None:
+            request.reason, request.error = output.finish_reason, output.error
             self._room.release()
 
     def _random_request(self) -> Request:
@@ -156,10 +156,10 @@ def soak(count: int, seed: int = 0, sample: int = 60) -> dict[str, int]:
 def check(request: Request, alone: EngineCore) -> None:
     single, ended = Request(request.prompt, request.params), threading.Event()
 
-    def take(news: SequenceOutput) -> None:
-        single.tokens += news.token_ids
-        if news.finish_reason is not None:
-            single.reason = news.finish_reason
+    def take(output: SequenceOutput) -> None:
+        single.tokens += output.token_ids
+        if output.finish_reason is not None:
+            single.reason = output.finish_reason
             ended.set()
 
     alone.submit(request.prompt, request.params, take)
@@ -184,9 +184,9 @@ def test_beams_that_were_thrown_out_come_back_when_there_is_room_for_all_of_them
     ended = threading.Semaphore(0)
     ends: list[SequenceOutput] = []
 
-    def take(news: SequenceOutput) -> None:
-        if news.finish_reason is not None:
-            ends.append(news)
+    def take(output: SequenceOutput) -> None:
+        if output.finish_reason is not None:
+            ends.append(output)
             ended.release()
 
     engine.submit([1] * 60, SamplingParams(max_tokens=29), take)
@@ -195,7 +195,7 @@ def test_beams_that_were_thrown_out_come_back_when_there_is_room_for_all_of_them
         assert ended.acquire(timeout=60)
     stats = engine.stats()
     engine.close()
-    assert [news.error for news in ends] == ["", ""]
+    assert [output.error for output in ends] == ["", ""]
     assert 0 < stats.preemptions <= 2
     assert stats.free_blocks == stats.block_count
 
@@ -203,7 +203,7 @@ def test_beams_that_were_thrown_out_come_back_when_there_is_room_for_all_of_them
 def test_a_search_of_one_token_has_no_time_between_tokens() -> None:
     engine = start_engine(blocks=40, sequences=10)
     ended = threading.Event()
-    engine.submit([1, 2, 3], SamplingParams(max_tokens=1, beams=2), lambda news: ended.set())
+    engine.submit([1, 2, 3], SamplingParams(max_tokens=1, beams=2), lambda output: ended.set())
     assert ended.wait(60)
     stats = engine.stats()
     engine.close()

@@ -75,7 +75,9 @@ def test_requests_come_before_what_is_not_needed_yet(tiny_model: Any) -> None:
     core, executor = started(tiny_model, WarmUpMode.IDLE, is_held=True)
     inbox: queue.SimpleQueue[SequenceOutput] = queue.SimpleQueue()
     made: list[int] = []
-    core.submit([5], SamplingParams(max_tokens=3), lambda news: (made.append(len(executor.made)), inbox.put(news))[0])
+    core.submit(
+        [5], SamplingParams(max_tokens=3), lambda output: (made.append(len(executor.made)), inbox.put(output))[0]
+    )
     executor.may_go_on.set()
     while inbox.get(timeout=30).finish_reason is None:
         pass

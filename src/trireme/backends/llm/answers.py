@@ -43,7 +43,7 @@ class Answer:
         cancel: Callable[[], None] = lambda: None,
         pacer: Pacer | None = None,
     ) -> None:
-        """`on_end` is called once, with the last news; `cancel` ends what is under way where one choice fails.
+        """`on_end` is called once, with the last output; `cancel` ends what is under way where one choice fails.
 
         `pacer` goes on where the client is slower than the answer is written; without one, the thread that writes texts
         waits for it.
@@ -68,7 +68,7 @@ class Answer:
         self._messages = [ChatMessage(wishes.form.make_parser()) for _ in range(count)]
 
     def __call__(self, output: TextOutput) -> None:
-        """Takes news of the request; never raises, so that the request is always answered."""
+        """Takes outputs of the request; never raises, so that the request is always answered."""
         with self._lock:
             if output.prompt_logprobs is not None:
                 self._prompt_logprobs = output.prompt_logprobs

@@ -19,7 +19,7 @@ class Totals:
         self._told_count = 0
 
     def tensors(self, groups: Sequence[Sequence[TextOutput]]) -> list[Tensor]:
-        """For the news of each choice that a response tells of."""
+        """For the outputs of each choice that a response tells of."""
         if not self._wanted:
             return []
         counts = [self._count(group) for group in groups]

@@ -129,7 +129,7 @@ class EngineMetrics:
                 self._told_ended[reason] = count
 
     def ended(self, output: TextOutput, prompt_tokens: int, choices: int) -> None:
-        """A request has its last news."""
+        """A request has its last output."""
         times, usage = output.times, output.usage
         if times is None or usage is None or not times.first_token:
             return
@@ -145,7 +145,7 @@ class EngineMetrics:
 
     @staticmethod
     def durations(output: TextOutput, choices: int) -> dict[str, tuple[int, int]]:
-        """What is told of a single request with its last news, in nanoseconds; of several choices that of the last.
+        """What is told of a single request with its last output, in nanoseconds; of several choices that of the last.
 
         Tokens of the prompt, those of them that the cache had, guesses and preemptions are counted, and take no time.
         """

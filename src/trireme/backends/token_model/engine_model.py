@@ -42,7 +42,7 @@ from trireme.llm.speculation.executor_pair import load_executors
 _MOST_DIGITS = 100
 """Of an id, zeros before it included."""
 _NOT_BEGUN = "a text of a request cannot be begun"
-_News = tuple[TokenAnswer, Lane, SequenceOutput]
+_LaneOutput = tuple[TokenAnswer, Lane, SequenceOutput]
 
 
 class TokenModel:
@@ -52,7 +52,7 @@ class TokenModel:
         self._family = family
         self._ids = RequestIds()
         self._adapted: AdaptedRequests | None = None
-        self._news: queue.SimpleQueue[_News | None] = queue.SimpleQueue()
+        self._outputs: queue.SimpleQueue[_LaneOutput | None] = queue.SimpleQueue()
 
     def start(self, config: Mapping[str, Any], args: Mapping[str, str]) -> None:
         """Loads the model on its device."""
@@ -106,7 +106,7 @@ class TokenModel:
         self._core.close()
         if self._adapted is not None:
             self._adapted.stop()
-        self._news.put(None)
+        self._outputs.put(None)
         self._writer.join(timeout=10)
 
     def _begin(self, request: InferenceRequest, sender: InferenceResponseSender) -> None:
@@ -219,8 +219,8 @@ class TokenModel:
             answer.fail(error, code_of(error, _NOT_BEGUN))  # the rows that were taken before one was refused are ended
 
     def _listener(self, answer: TokenAnswer, lane: Lane) -> Any:
-        put = self._news.put
-        return lambda news: put((answer, lane, news))
+        put = self._outputs.put
+        return lambda output: put((answer, lane, output))
 
     def _stop_other(self, name: str, sender: InferenceResponseSender) -> None:
         if not name:
@@ -237,24 +237,24 @@ class TokenModel:
 
     def _write(self) -> None:
         """The thread that answers, beside the one that runs steps."""
-        while (news := self._news.get()) is not None:
+        while (told := self._outputs.get()) is not None:
             with self._around_answers():
-                while news is not None:
-                    self._tell(*news)
-                    if self._news.empty():
+                while told is not None:
+                    self._tell(*told)
+                    if self._outputs.empty():
                         break
-                    news = self._news.get()
-            if news is None:
+                    told = self._outputs.get()
+            if told is None:
                 return
 
-    def _tell(self, answer: TokenAnswer, lane: Lane, news: SequenceOutput) -> None:
-        if news.finish_reason is not None:
+    def _tell(self, answer: TokenAnswer, lane: Lane, output: SequenceOutput) -> None:
+        if output.finish_reason is not None:
             size = len(lane.row.tokens)
-            usage = Usage(size, len(lane.written) + len(news.token_ids), news.cached_tokens)
-            output = TextOutput(0, "", usage=usage, times=news.times)
-            answer.measured(self._metrics.durations(output, 1))  # before the final response
-            self._metrics.ended(output, size, 1)
-        answer.take(lane, news)
+            usage = Usage(size, len(lane.written) + len(output.token_ids), output.cached_tokens)
+            measured = TextOutput(0, "", usage=usage, times=output.times)
+            answer.measured(self._metrics.durations(measured, 1))  # before the final response
+            self._metrics.ended(measured, size, 1)
+        answer.take(lane, output)
 
 
 def is_number(name: str) -> bool:

@@ -38,7 +38,7 @@ class Lane:
 
 
 class TokenAnswer:
-    """Takes news in one thread; `stop` and `cancel` may be called from any.
+    """Takes outputs in one thread; `stop` and `cancel` may be called from any.
 
     Where the client takes its time, its tokens are kept and `pacer` goes on with them.
     """
@@ -151,13 +151,13 @@ class TokenAnswer:
         """What the engine has measured of one of the texts."""
         self._sender.measured(durations)
 
-    def take(self, lane: Lane, news: SequenceOutput) -> None:
+    def take(self, lane: Lane, output: SequenceOutput) -> None:
         """Never raises, so that the request is always answered."""
         with self._lock:
             if lane.is_finished or self._is_closed:
                 return
             try:
-                self._take(lane, news)
+                self._take(lane, output)
             except Exception as error:
                 self._fail_to_write(error)
 
@@ -179,17 +179,17 @@ class TokenAnswer:
         log.exception("an answer cannot be written")
         self.fail(RuntimeError(f"the answer cannot be written: {error}"), ErrorCode.INTERNAL)
 
-    def _take(self, lane: Lane, news: SequenceOutput) -> None:
-        reason = news.finish_reason
+    def _take(self, lane: Lane, output: SequenceOutput) -> None:
+        reason = output.finish_reason
         if reason in (FinishReason.CANCELLED, FinishReason.TIMEOUT, FinishReason.ERROR) and not self._is_stopped:
             lane.is_finished = True
-            text = news.error or f"the request was ended: {reason.value}"
+            text = output.error or f"the request was ended: {reason.value}"
             self.fail(RuntimeError(text), end_code(reason))
             return
-        for place, token in enumerate(news.token_ids):
+        for place, token in enumerate(output.token_ids):
             lane.written.append(token)
-            if place < len(news.logprobs):
-                lane.logprobs.append(news.logprobs[place].logprob)
+            if place < len(output.logprobs):
+                lane.logprobs.append(output.logprobs[place].logprob)
             if len(lane.written) >= lane.row.params.min_tokens and ends_with_any(lane.written, lane.row.stop_words):
                 if reason is None:
                     self._end_sequence(lane.sequence_id, FinishReason.STOP)

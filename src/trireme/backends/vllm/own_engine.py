@@ -18,7 +18,7 @@ from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.engine_watchdog import EngineWatchdog
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.refusals import end_code, unknown_option
-from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
+from trireme.backends.vllm.text_answer import ChoiceDelta, TextAnswer
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.generation import Generation, TextOutput
 from trireme.llm.grammar.compiler import NewGrammarError
@@ -126,7 +126,7 @@ class OwnEngine:
         self._unbegun.stop()
 
     def ended(self, listener: _Listener, output: TextOutput) -> None:
-        """A request has its last news."""
+        """A request has its last output."""
         if listener.generation is not None:
             self._watchdog.active.pop(listener.generation, None)
         self._metrics.ended(output, listener.input_count, listener.choice_count)
@@ -137,7 +137,7 @@ class OwnEngine:
 
 
 class _Listener:
-    """Turns an engine's news into those of an answer."""
+    """Turns an engine's outputs into deltas of an answer."""
 
     def __init__(self, engine: OwnEngine, answer: TextAnswer, input_count: int, choice_count: int, tells: bool) -> None:
         self._engine = engine
@@ -167,7 +167,7 @@ class _Listener:
             return
         known = output.logprobs
         pairs = zip(output.token_ids, known, strict=False)
-        news = ChoiceNews(
+        delta = ChoiceDelta(
             output.index,
             output.text,
             self._count(output),
@@ -175,8 +175,8 @@ class _Listener:
             [self._engine.described(token, one) for token, one in pairs] if self._tells else None,
             REASONS[reason] if reason is not None else None,
         )
-        if news.text or news.token_count or reason is not None:
-            self._answer.take([news], output.is_last)
+        if delta.text or delta.token_count or reason is not None:
+            self._answer.take([delta], output.is_last)
 
     def _count(self, output: TextOutput) -> int:
         """Tokens, with the one that ended the text and is not shown."""

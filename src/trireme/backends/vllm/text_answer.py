@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceNews:
+class ChoiceDelta:
     """What is new of one of a request's answers."""
 
     index: int
@@ -48,13 +48,13 @@ class _Choice:
     logprobs: list[dict[int, dict[str, Any]]] | None = None
     finish_reason: str | None = None
 
-    def add(self, news: ChoiceNews) -> None:
-        self.text += news.text
-        self.token_count += news.token_count
-        self.logprob += news.logprob
-        if news.logprobs is not None:
-            self.logprobs = (self.logprobs or []) + news.logprobs
-        self.finish_reason = news.finish_reason
+    def add(self, delta: ChoiceDelta) -> None:
+        self.text += delta.text
+        self.token_count += delta.token_count
+        self.logprob += delta.logprob
+        if delta.logprobs is not None:
+            self.logprobs = (self.logprobs or []) + delta.logprobs
+        self.finish_reason = delta.finish_reason
 
     def begin_again(self) -> None:
         self.text, self.token_count = "", 0
@@ -63,7 +63,7 @@ class _Choice:
 
 @dataclass(slots=True, eq=False)
 class TextAnswer:
-    """Takes news from one thread; where the client takes its time, they are joined until it goes on."""
+    """Takes deltas from one thread; where the client takes its time, they are joined until it goes on."""
 
     request: TextRequest
     sender: InferenceResponseSender
@@ -75,22 +75,22 @@ class TextAnswer:
     _choices: list[_Choice] = field(default_factory=list)
     _is_over: bool = False
     _is_held: bool = False
-    _has_news: bool = False
+    _has_deltas: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def begin(self, choice_count: int, input_count: int) -> None:
-        """Before the first news."""
+        """Before the first output."""
         self._choices = [_Choice() for _ in range(choice_count)]
         self.input_count = input_count
 
-    def take(self, news: Sequence[ChoiceNews], is_over: bool) -> None:
+    def take(self, deltas: Sequence[ChoiceDelta], is_over: bool) -> None:
         """Never raises, so that the request is always answered."""
         with self._lock:
             if self.is_closed:
                 return
-            for one in news:
+            for one in deltas:
                 self._choices[one.index].add(one)
-                self._has_news = True
+                self._has_deltas = True
             self._is_over = is_over
             if self._is_held or self._try_to_flush():
                 return
@@ -129,13 +129,13 @@ class TextAnswer:
 
     def _flush(self) -> bool:
         """False where the client has to take something before more may follow."""
-        if self.is_closed or not (self._is_over or (self.request.is_stream and self._has_news)):
+        if self.is_closed or not (self._is_over or (self.request.is_stream and self._has_deltas)):
             return True
         if not self.sender.has_credit():
             return False
         self.sender.send(self._response(), FINAL if self._is_over else 0)
         self.is_closed = self._is_over
-        self._has_news = False
+        self._has_deltas = False
         for choice in self._choices:
             choice.begin_again()
         return True

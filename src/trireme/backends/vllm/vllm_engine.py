@@ -15,7 +15,7 @@ from typing import Any
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.served_engine.refusals import WishError
-from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
+from trireme.backends.vllm.text_answer import ChoiceDelta, TextAnswer
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class VllmEngine:
             if not told:
                 told = [_Told() for _ in output.outputs]
                 answer.begin(len(told), len(output.prompt_token_ids))
-            answer.take([told[one.index].news(one, tells) for one in output.outputs], output.finished)
+            answer.take([told[one.index].delta(one, tells) for one in output.outputs], output.finished)
             if answer.sender.is_cancelled() and not output.finished:
                 await self._engine.abort(number)
                 answer.fail("Request was cancelled", ErrorCode.CANCELLED)
@@ -123,11 +123,11 @@ class _Told:
         self._size = self._token_count = self._entry_count = 0
         self._logprob = 0.0
 
-    def news(self, output: Any, tells: bool) -> ChoiceNews:
+    def delta(self, output: Any, tells: bool) -> ChoiceDelta:
         """What is new."""
         entries = list(output.logprobs or [])[self._entry_count :] if tells else None
         logprob = output.cumulative_logprob or 0.0
-        found = ChoiceNews(
+        found = ChoiceDelta(
             output.index,
             output.text[self._size :],
             len(output.token_ids) - self._token_count,

@@ -95,10 +95,10 @@ class BeamGroup:
             moves.append(Move(beam, parent, token))
         return moves
 
-    def _tell(self, news: SequenceOutput) -> None:
-        """The leader's last news, which are all that come: each choice hears of its end, also where the listener of
+    def _tell(self, output: SequenceOutput) -> None:
+        """The leader's last output, which is all that comes: each choice hears of its end, also where the listener of
         another fails; raises what the first has failed with."""
-        told = self._news_of_choices(news)
+        told = self._outputs_of_choices(output)
         failures: list[Exception] = []
         for listener, own in zip(self._listeners, told, strict=True):
             try:
@@ -108,11 +108,11 @@ class BeamGroup:
         if failures:
             raise failures[0]
 
-    def _news_of_choices(self, news: SequenceOutput) -> list[SequenceOutput]:
-        if not self._search.is_done or news.error:
-            return [news._replace(token_ids=(), logprobs=())] * len(self._listeners)
+    def _outputs_of_choices(self, output: SequenceOutput) -> list[SequenceOutput]:
+        if not self._search.is_done or output.error:
+            return [output._replace(token_ids=(), logprobs=())] * len(self._listeners)
         return [
-            news._replace(
+            output._replace(
                 token_ids=found.beam.tokens,
                 logprobs=found.beam.logprobs,
                 finish_reason=_reason_of(found),

@@ -198,5 +198,5 @@ class ModelDrafter:
         return tuple(drafts[: next(wrong, len(drafts))])
 
 
-def _nobody(news: object) -> None:
+def _nobody(output: object) -> None:
     """Whoever follows tells nobody."""

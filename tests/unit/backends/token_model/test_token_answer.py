@@ -48,7 +48,7 @@ def begin(client: Any, pacer: Any = None) -> tuple[TokenAnswer, list[str]]:
     return answer, ended
 
 
-def news(token: int, reason: FinishReason | None = None) -> SequenceOutput:
+def output_of(token: int, reason: FinishReason | None = None) -> SequenceOutput:
     return SequenceOutput((token,), (), reason)
 
 
@@ -56,7 +56,7 @@ def test_tokens_of_a_slow_client_are_kept_and_follow_in_order() -> None:
     client = Client(1)
     answer, ended = begin(client)
     for token, reason in ((7, None), (8, None), (9, FinishReason.LENGTH)):
-        answer.take(answer.lanes[0], news(token, reason))
+        answer.take(answer.lanes[0], output_of(token, reason))
     assert (client.sent, client.held, ended) == ([([7], 0)], [answer], [])
     assert not answer.can_go_on()
     client.credit = 1
@@ -71,7 +71,7 @@ def test_tokens_of_a_slow_client_are_kept_and_follow_in_order() -> None:
 def test_an_answer_that_fails_meanwhile_is_let_go() -> None:
     client = Client(0)
     answer, ended = begin(client)
-    answer.take(answer.lanes[0], news(7))
+    answer.take(answer.lanes[0], output_of(7))
     answer.fail(RuntimeError("gone"), ErrorCode.INTERNAL)
     assert answer.can_go_on()
     assert answer.release()
@@ -81,18 +81,18 @@ def test_an_answer_that_fails_meanwhile_is_let_go() -> None:
 def test_nothing_but_the_end_follows_a_stop_and_then_the_stop_is_answered() -> None:
     client = Client(1)
     answer, ended = begin(client)
-    answer.take(answer.lanes[0], news(7))
-    answer.take(answer.lanes[0], news(8))  # held back
+    answer.take(answer.lanes[0], output_of(7))
+    answer.take(answer.lanes[0], output_of(8))  # held back
     answer.stop(lambda: ended.append("answered"))
     assert (client.sent, ended, answer.can_go_on()) == ([([7], 0)], [], True)
-    answer.take(answer.lanes[0], news(9, FinishReason.CANCELLED))
+    answer.take(answer.lanes[0], output_of(9, FinishReason.CANCELLED))
     assert answer.release()
     assert (client.sent, ended) == ([([7], 0), ([], 1)], ["end", "answered"])
 
 
 def test_a_stop_behind_the_end_is_answered_at_once() -> None:
     answer, ended = begin(Client(9))
-    answer.take(answer.lanes[0], news(7, FinishReason.LENGTH))
+    answer.take(answer.lanes[0], output_of(7, FinishReason.LENGTH))
     answer.stop(lambda: ended.append("answered"))
     assert ended == ["end", "answered"]
 
@@ -123,7 +123,7 @@ def test_what_has_waited_is_stopped_like_all_others() -> None:
     assert answer.begin(lambda: ended.append("begun"))
     answer.stop(lambda: ended.append("answered"))
     assert ended == ["begun"]
-    answer.take(answer.lanes[0], news(7, FinishReason.CANCELLED))
+    answer.take(answer.lanes[0], output_of(7, FinishReason.CANCELLED))
     assert (client.sent, ended) == ([([], 1)], ["begun", "end", "answered"])
 
 
@@ -139,8 +139,8 @@ def test_each_prompt_has_its_place_and_its_counts() -> None:
     )  # fmt: skip
     for place, lane in enumerate(answer.lanes):
         for _ in range(place):
-            answer.take(lane, news(9))
-        answer.take(lane, news(9, FinishReason.LENGTH))
+            answer.take(lane, output_of(9))
+        answer.take(lane, output_of(9, FinishReason.LENGTH))
     found = {tensor.name(): tensor.as_numpy().tolist() for tensor in kept[0].output_tensors()}
     assert found == {
         "batch_index": [[0], [1]],
@@ -154,11 +154,11 @@ def test_answers_that_share_a_sender_end_the_request_together() -> None:
     client = Client(9)
     shared = SharedSender(cast(Any, client), 2)
     (one, ended), (other, others_ended) = begin(shared, client), begin(shared, client)
-    one.take(one.lanes[0], news(7, FinishReason.LENGTH))
+    one.take(one.lanes[0], output_of(7, FinishReason.LENGTH))
     assert (ended, others_ended, client.sent) == (["end"], [], [([7], 0)])
     one.fail(RuntimeError("too late"), ErrorCode.INTERNAL)
-    other.take(other.lanes[0], news(8))
-    other.take(other.lanes[0], news(9, FinishReason.LENGTH))
+    other.take(other.lanes[0], output_of(8))
+    other.take(other.lanes[0], output_of(9, FinishReason.LENGTH))
     assert (others_ended, client.sent) == (["end"], [([7], 0), ([8], 0), ([9], 1)])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trireme.backends.served_engine import returned
-from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
+from trireme.backends.vllm.text_answer import ChoiceDelta, TextAnswer
 from trireme.backends.vllm.text_request import TextRequest
 
 
@@ -47,9 +47,9 @@ def test_pieces_for_a_slow_client_are_joined() -> None:
     client = Client(1)
     answer, _ = begin(client, is_stream=True)
     for text in ("a", "b", "c"):
-        answer.take([ChoiceNews(0, text, 1)], False)
+        answer.take([ChoiceDelta(0, text, 1)], False)
     assert (client.sent, client.held) == ([(["a"], 0)], [answer])
-    answer.take([ChoiceNews(0, "d", 1, finish_reason="stop")], True)
+    answer.take([ChoiceDelta(0, "d", 1, finish_reason="stop")], True)
     assert not answer.can_go_on()
     client.credit = 1
     assert answer.release()
@@ -60,10 +60,10 @@ def test_pieces_for_a_slow_client_are_joined() -> None:
 def test_a_whole_answer_is_sent_once_with_all_its_choices() -> None:
     client = Client(1)
     answer, _ = begin(client, is_stream=False, choices=2)
-    answer.take([ChoiceNews(0, " a", 1)], False)
-    answer.take([ChoiceNews(1, " x", 1, finish_reason="stop")], False)
-    answer.take([ChoiceNews(0, " b", 1, finish_reason="length")], True)
-    answer.take([ChoiceNews(0, "too late", 1)], True)
+    answer.take([ChoiceDelta(0, " a", 1)], False)
+    answer.take([ChoiceDelta(1, " x", 1, finish_reason="stop")], False)
+    answer.take([ChoiceDelta(0, " b", 1, finish_reason="length")], True)
+    answer.take([ChoiceDelta(0, "too late", 1)], True)
     assert client.sent == [(["Hi a b", "Hi x"], 1)]
 
 
@@ -71,7 +71,7 @@ def test_an_answer_that_cannot_be_sent_ends_with_an_error() -> None:
     client = Client(1)
     client.breaks = True
     answer, ended = begin(client, is_stream=True)
-    answer.take([ChoiceNews(0, "a", 1)], False)
+    answer.take([ChoiceDelta(0, "a", 1)], False)
     assert client.sent == [(["the answer cannot be written: no way out"], 1)]
     assert ended == ["end"]
     assert answer.release()

@@ -39,10 +39,10 @@ class AdaptedEngine:
 def _tokens_of(inbox: queue.Queue[SequenceOutput]) -> list[int]:
     found: list[int] = []
     while True:
-        news = inbox.get(timeout=60)
-        assert not news.error
-        found += news.token_ids
-        if news.finish_reason is not None:
+        output = inbox.get(timeout=60)
+        assert not output.error
+        found += output.token_ids
+        if output.finish_reason is not None:
             return found
 
 

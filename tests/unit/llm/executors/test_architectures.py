@@ -34,9 +34,9 @@ def test_tokens_of_one_sequence_alone_and_with_its_prefix_known(
     engine = start_engine(tiny_model(name).folder, kind=kind)
     for prompt, wanted in zip(PROMPTS, expected(name), strict=True):
         for cached in (0, (len(prompt) - 1) // 4 * 4):
-            (news,) = engine.answers([prompt], [SamplingParams(max_tokens=ANSWER_TOKENS)])
-            assert [token for one in news for token in one.token_ids] == wanted
-            assert news[-1].cached_tokens == cached
+            (outputs,) = engine.answers([prompt], [SamplingParams(max_tokens=ANSWER_TOKENS)])
+            assert [token for one in outputs for token in one.token_ids] == wanted
+            assert outputs[-1].cached_tokens == cached
 
 
 @every_executor

@@ -121,9 +121,9 @@ def ask(engine: EngineCore, prompts: list[list[int]], draw: random.Random) -> No
     ended = threading.Semaphore(0)
     errors: list[str] = []
 
-    def listen(news: Any) -> None:
-        if news.finish_reason is not None:
-            errors.append(news.error)
+    def listen(output: Any) -> None:
+        if output.finish_reason is not None:
+            errors.append(output.error)
             ended.release()
 
     for tokens in prompts:

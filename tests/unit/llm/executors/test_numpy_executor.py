@@ -32,9 +32,9 @@ PROMPT = [5, 77, 31, 8, 90, 14, 66]
 
 def test_probabilities_are_those_of_transformers(tiny_model: Any, start_engine: Any) -> None:
     model = tiny_model("llama")
-    (news,) = start_engine(model.folder).answers([PROMPT], [SamplingParams(max_tokens=4, logprobs=3)])
-    tokens = [token for one in news for token in one.token_ids]
-    found = [logprobs for one in news for logprobs in one.logprobs]
+    (outputs,) = start_engine(model.folder).answers([PROMPT], [SamplingParams(max_tokens=4, logprobs=3)])
+    tokens = [token for one in outputs for token in one.token_ids]
+    found = [logprobs for one in outputs for logprobs in one.logprobs]
     wanted = torch.log_softmax(torch.tensor(model.logits([*PROMPT, *tokens])), -1).numpy()[len(PROMPT) - 1 :]
     for row, token, logprobs in zip(wanted, tokens, found, strict=False):
         assert logprobs.rank == 1
@@ -50,7 +50,7 @@ def test_probabilities_of_a_prompt_come_with_its_pieces(tiny_model: Any) -> None
     executor = NumpyExecutor(spec, load_weights(model.folder, spec), EngineOptions(block_size=4, max_step_tokens=3))
     scheduler = Scheduler(executor.limits)
     params = SamplingParams(max_tokens=1, prompt_logprobs=2)
-    scheduler.add(Sequence(1, list(PROMPT), len(PROMPT), params, lambda news: None, BlockKeys(4), 20))
+    scheduler.add(Sequence(1, list(PROMPT), len(PROMPT), params, lambda output: None, BlockKeys(4), 20))
     found = []
     for _ in range(3):
         plan = scheduler.schedule()
@@ -85,21 +85,21 @@ def test_queries_are_cut_into_tiles(name: str, tiny_model: Any, start_engine: An
 def test_a_sequence_ends_where_the_model_or_the_options_end(tiny_model: Any, start_engine: Any) -> None:
     folder = tiny_model("opt").folder
     for limit, size in ((None, 64), (20, 20), (1000, 64)):
-        (news,) = start_engine(folder, max_length=limit).answers([PROMPT], [SamplingParams()])
-        assert sum(len(one.token_ids) for one in news) == size - len(PROMPT)
-        assert news[-1].finish_reason is FinishReason.LENGTH
+        (outputs,) = start_engine(folder, max_length=limit).answers([PROMPT], [SamplingParams()])
+        assert sum(len(one.token_ids) for one in outputs) == size - len(PROMPT)
+        assert outputs[-1].finish_reason is FinishReason.LENGTH
     with pytest.raises(SamplingError, match=r"64 tokens, and with an answer .*: the model takes 64;"):
-        start_engine(folder).core.submit([3] * 64, SamplingParams(), lambda news: None)
+        start_engine(folder).core.submit([3] * 64, SamplingParams(), lambda output: None)
 
 
 def test_seeds_give_the_same_text_alone_and_in_a_batch(tiny_model: Any, start_engine: Any) -> None:
     engine = start_engine(tiny_model("llama").folder)
     params = [SamplingParams(max_tokens=12, temperature=1.0, seed=seed) for seed in range(4)]
     prompts = [PROMPT[: number + 2] for number in range(4)]
-    together = [[token for one in news for token in one.token_ids] for news in engine.answers(prompts, params)]
+    together = [[token for one in outputs for token in one.token_ids] for outputs in engine.answers(prompts, params)]
     for prompt, one, wanted in zip(prompts, params, together, strict=True):
-        (news,) = engine.answers([prompt], [one])
-        assert [token for piece in news for token in piece.token_ids] == wanted
+        (outputs,) = engine.answers([prompt], [one])
+        assert [token for piece in outputs for token in piece.token_ids] == wanted
     assert len({tuple(tokens) for tokens in together}) == 4
 
 

@@ -42,7 +42,7 @@ def test_sequences_that_share_their_blocks_may_join_in_one_step() -> None:
     known, chunks = KnownBlocks(slots + 1, 4, blocks), []
     for slot in range(slots):
         tokens = [1] * (4 * blocks)
-        one = Sequence(slot, tokens, len(tokens), SamplingParams(), lambda news: None, BlockKeys(4), len(tokens) + 1)
+        one = Sequence(slot, tokens, len(tokens), SamplingParams(), lambda output: None, BlockKeys(4), len(tokens) + 1)
         one.slot, one.blocks = slot, list(range(blocks))
         chunks.append(Chunk(one, len(tokens) - 1, 1, True, False, 1))
     ring = InputRing(8 * slots + 2 * blocks, DEVICE)
@@ -53,7 +53,7 @@ def test_sequences_that_share_their_blocks_may_join_in_one_step() -> None:
 
 
 def test_blocks_of_one_sequence_are_written_behind_those_that_are_known() -> None:
-    one = Sequence(0, [1] * 20, 20, SamplingParams(), lambda news: None, BlockKeys(4), 40)
+    one = Sequence(0, [1] * 20, 20, SamplingParams(), lambda output: None, BlockKeys(4), 40)
     one.slot, known = 1, KnownBlocks(3, 4, 6)
     ring, table = InputRing(4, DEVICE), torch.full((3, 6), -1, dtype=torch.int32).to(DEVICE)
     for blocks in ([7, 5], [7, 5], [7, 5, 9, 2, 4]):
@@ -72,7 +72,7 @@ def test_a_recorded_step_gets_rows_tiles_and_ends_and_the_rest_is_nobodys() -> N
         (1, 7, 1, True, ()),
     ):
         tokens = [100 * slot + place for place in range(start + count - len(drafts))]
-        one = Sequence(slot, tokens, len(tokens), SamplingParams(), lambda news: None, BlockKeys(4), 200)
+        one = Sequence(slot, tokens, len(tokens), SamplingParams(), lambda output: None, BlockKeys(4), 200)
         one.slot = slot
         chunks.append(Chunk(one, start, count, slot != 3, is_pending, 1, drafts))
     sizes = PromptSizes(80, 1, 8)
@@ -97,7 +97,7 @@ def test_a_step_is_no_batch_where_a_prompt_has_room_for_one_token_that_brings_no
     sizes = {1: 1, 2: 1, 3: 1, 4: 6}
     for number, size in sizes.items():
         keys = BlockKeys(4)
-        scheduler.add(Sequence(number, [1] * size, size, SamplingParams(), lambda news: None, keys, size + 8))
+        scheduler.add(Sequence(number, [1] * size, size, SamplingParams(), lambda output: None, keys, size + 8))
         if number == 3:
             first = scheduler.schedule()
     second = scheduler.schedule()

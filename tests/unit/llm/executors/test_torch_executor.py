@@ -37,7 +37,7 @@ def test_all_kinds_of_requests_in_one_batch_get_what_numpy_gives_them(tiny_model
     numpy, torch_ = (start_engine(folder, kind=kind, max_step_tokens=16) for kind in ("numpy", "torch"))
     wanted, found = numpy.answers(PROMPTS, PARAMS), torch_.answers(PROMPTS, PARAMS)
     for ours, theirs in zip(found, wanted, strict=True):
-        assert [news.token_ids for news in ours] == [news.token_ids for news in theirs]
+        assert [output.token_ids for output in ours] == [output.token_ids for output in theirs]
         for one, other in zip(ours, theirs, strict=True):
             assert [place.rank for place in one.logprobs] == [place.rank for place in other.logprobs]
             assert [place.logprob for place in one.logprobs] == pytest.approx(
@@ -62,7 +62,7 @@ def step(executor: TorchExecutor, prompt: list[int], params: SamplingParams) -> 
     """The result of a prompt's only step."""
     scheduler = Scheduler(executor.limits)
     size = len(prompt)
-    scheduler.add(Sequence(1, list(prompt), size, params, lambda news: None, BlockKeys(4), size + 1))
+    scheduler.add(Sequence(1, list(prompt), size, params, lambda output: None, BlockKeys(4), size + 1))
     plan = scheduler.schedule()
     assert plan is not None
     return executor.collect(executor.submit(plan))

@@ -37,21 +37,21 @@ REQUESTS = 24
 
 
 class Heard:
-    """All news of one request, by its choices."""
+    """All outputs of one request, by its choices."""
 
     def __init__(self, leaves_behind: int = 0) -> None:
-        """`leaves_behind` so many news, if any, the client leaves."""
+        """`leaves_behind` so many outputs, if any, the client leaves."""
         self.choices: dict[int, list[TextOutput]] = {}
         self.has_ended = threading.Event()
         self.cancel: Callable[[], None] = lambda: None
         self._left = leaves_behind
 
-    def __call__(self, news: TextOutput) -> None:
-        self.choices.setdefault(news.index, []).append(news)
+    def __call__(self, output: TextOutput) -> None:
+        self.choices.setdefault(output.index, []).append(output)
         self._left -= 1
         if self._left == 0:
             self.cancel()
-        if news.is_last:
+        if output.is_last:
             self.has_ended.set()
 
     @property
@@ -59,13 +59,13 @@ class Heard:
         """Of each choice its text and tokens, their ranks, and why it has ended."""
         return [
             (
-                "".join(one.text for one in news),
-                [token for one in news for token in one.token_ids],
-                [entry.rank for one in news for entry in one.logprobs],
-                news[-1].finish_reason,
-                news[-1].error,
+                "".join(one.text for one in outputs),
+                [token for one in outputs for token in one.token_ids],
+                [entry.rank for one in outputs for entry in one.logprobs],
+                outputs[-1].finish_reason,
+                outputs[-1].error,
             )
-            for _, news in sorted(self.choices.items())
+            for _, outputs in sorted(self.choices.items())
         ]
 
 

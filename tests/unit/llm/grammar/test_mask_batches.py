@@ -40,7 +40,7 @@ def sequence(grammar: CompiledGrammar, tokens: int = 0, token: int = 0) -> Seque
     for _ in range(tokens):
         state.allowed(1)
         state.advance(token)
-    return Sequence(1, [1] * 9, 3, SamplingParams(), lambda news: None, BlockKeys(4), 100, grammar=state)
+    return Sequence(1, [1] * 9, 3, SamplingParams(), lambda output: None, BlockKeys(4), 100, grammar=state)
 
 
 @pytest.mark.parametrize("tokenizer", ["own", "tokenizers"])

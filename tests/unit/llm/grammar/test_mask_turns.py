@@ -48,7 +48,7 @@ class Slow:
 def sequence(number: int, grammar: Any, last_token: float = 0.0) -> Sequence:
     keys = BlockKeys(4)
     return Sequence(
-        number, [1] * 9, 3, SamplingParams(), lambda news: None, keys, 100, grammar=grammar, last_token=last_token
+        number, [1] * 9, 3, SamplingParams(), lambda output: None, keys, 100, grammar=grammar, last_token=last_token
     )
 
 

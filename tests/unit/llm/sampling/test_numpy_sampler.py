@@ -26,7 +26,7 @@ def sequence(
         list(tokens),
         prompt_size,
         SamplingParams(**params),
-        lambda news: None,
+        lambda output: None,
         BlockKeys(4),
         100,
         seed=seed,

@@ -50,7 +50,7 @@ def test_words_are_completed_by_what_comparing_all_of_them_finds(seed: int) -> N
     words = tuple(tuple(chance.randrange(3) for _ in range(chance.randrange(5))) for _ in range(60))
     for size in range(1, 10):
         tokens = [chance.randrange(3) for _ in range(size)]
-        one = Sequence(1, tokens, 1, SamplingParams(bad_words=words), lambda news: None, BlockKeys(4), 100)
+        one = Sequence(1, tokens, 1, SamplingParams(bad_words=words), lambda output: None, BlockKeys(4), 100)
         wanted = {word[-1] for word in words if word and [*tokens, word[-1]][-len(word) :] == list(word)}
         assert set(forbidden_tokens(one)) == wanted
 

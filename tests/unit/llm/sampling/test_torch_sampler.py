@@ -73,7 +73,7 @@ def random_sequence(chance: random.Random, vocab: int, params: SamplingParams | 
         tokens,
         prompt_size,
         params,
-        lambda news: None,
+        lambda output: None,
         BlockKeys(4),
         100,
         seed=chance.getrandbits(63),

@@ -51,7 +51,7 @@ class Speculating:
         inboxes: list[queue.Queue[SequenceOutput]] = [queue.Queue() for _ in requests]
         reached, released = threading.Event(), threading.Event()
 
-        def hold(news: SequenceOutput) -> None:
+        def hold(output: SequenceOutput) -> None:
             reached.set()
             released.wait(timeout=60)
 
@@ -65,21 +65,21 @@ class Speculating:
             found.append([inbox.get(timeout=60)])
             while found[-1][-1].finish_reason is None:
                 found[-1].append(inbox.get(timeout=60))
-        assert [news[-1].error for news in found] == [""] * len(requests)
+        assert [outputs[-1].error for outputs in found] == [""] * len(requests)
         return found
 
     def tokens(self, requests: Sequence[Request]) -> list[list[int]]:
-        return [[token for one in news for token in one.token_ids] for news in self.answers(requests)]
+        return [[token for one in outputs for token in one.token_ids] for outputs in self.answers(requests)]
 
     def _submit(self, request: Request, inbox: queue.Queue[SequenceOutput]) -> None:
         number, written = self.core.new_id(), 0
 
-        def listen(news: SequenceOutput) -> None:
+        def listen(output: SequenceOutput) -> None:
             nonlocal written
-            written += len(news.token_ids)
+            written += len(output.token_ids)
             if request.give_up_at and written >= request.give_up_at:
                 self.core.cancel(number)
-            inbox.put(news)
+            inbox.put(output)
 
         self.core.submit(request.prompt, request.params, listen, end_ids=request.end_ids, sequence_id=number)
 

@@ -15,7 +15,7 @@ from trireme.llm.speculation.draft_model import ModelDrafter
 
 
 def sequence(tokens: list[int]) -> Sequence:
-    return Sequence(1, list(tokens), len(tokens), SamplingParams(), lambda news: None, BlockKeys(4), 60)
+    return Sequence(1, list(tokens), len(tokens), SamplingParams(), lambda output: None, BlockKeys(4), 60)
 
 
 @pytest.fixture(params=["numpy", "torch", "ahead"])

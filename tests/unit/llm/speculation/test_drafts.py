@@ -18,7 +18,7 @@ from trireme.llm.step_plan import Chunk
 
 def sequence(tokens: list[int], end_ids: frozenset[int] = frozenset(), **params: object) -> Sequence:
     made = SamplingParams(**params)  # type: ignore[arg-type]
-    return Sequence(1, list(tokens), len(tokens), made, lambda news: None, BlockKeys(4), 1000, end_ids=end_ids)
+    return Sequence(1, list(tokens), len(tokens), made, lambda output: None, BlockKeys(4), 1000, end_ids=end_ids)
 
 
 def verified(drafts: tuple[int, ...], tokens: list[int], one: Sequence | None = None) -> list[int]:

@@ -73,10 +73,10 @@ def test_penalties_biases_ends_and_probabilities_are_the_same(
     requests = [request_of(repeating(5, 1), SamplingParams(max_tokens=30, **wish)) for wish in wishes]
     requests.append(request_of(repeating(5, 1), SamplingParams(max_tokens=30), end_ids=(first[6],)))
     for request in requests:  # alone as well: drafts of all of them are verified
-        (news,), (wanted,) = engine.answers([request]), plain.answers([request])
-        assert joined(news) == joined(wanted)
-        assert news[-1].finish_reason == wanted[-1].finish_reason
-        assert news[-1].stop_token == wanted[-1].stop_token
+        (outputs,), (wanted,) = engine.answers([request]), plain.answers([request])
+        assert joined(outputs) == joined(wanted)
+        assert outputs[-1].finish_reason == wanted[-1].finish_reason
+        assert outputs[-1].stop_token == wanted[-1].stop_token
     assert [joined(one) for one in engine.answers(requests)] == [joined(one) for one in plain.answers(requests)]
     assert engine.core.stats().accepted_tokens > 200
 
@@ -97,14 +97,14 @@ def test_a_penalty_counts_what_was_guessed_right_before_it(
     assert engine.core.stats().accepted_tokens > 10
 
 
-def joined(news: list[Any]) -> tuple[list[int], list[tuple[int, list[int], float]], list[float]]:
-    tokens = [token for one in news for token in one.token_ids]
+def joined(outputs: list[Any]) -> tuple[list[int], list[tuple[int, list[int], float]], list[float]]:
+    tokens = [token for one in outputs for token in one.token_ids]
     logprobs = [
         (entry.rank, [token for token, _ in entry.top], round(entry.logprob, 3))
-        for one in news
+        for one in outputs
         for entry in one.logprobs
     ]
-    prompt = [round(entry.logprob, 3) for one in news for entry in one.prompt_logprobs or ()]
+    prompt = [round(entry.logprob, 3) for one in outputs for entry in one.prompt_logprobs or ()]
     return tokens, logprobs, prompt
 
 
@@ -135,13 +135,13 @@ def test_a_crowd_that_stops_gives_up_and_is_thrown_out_gets_the_same_texts(
         )
         for _ in range(40)
     ]
-    for request, news, wanted in zip(requests, engine.answers(requests), plain.answers(requests), strict=True):
-        found, alone = joined(news)[0], joined(wanted)[0]
-        if request.give_up_at and FinishReason.CANCELLED in (news[-1].finish_reason, wanted[-1].finish_reason):
+    for request, outputs, wanted in zip(requests, engine.answers(requests), plain.answers(requests), strict=True):
+        found, alone = joined(outputs)[0], joined(wanted)[0]
+        if request.give_up_at and FinishReason.CANCELLED in (outputs[-1].finish_reason, wanted[-1].finish_reason):
             size = min(len(found), len(alone))
             assert found[:size] == alone[:size]
         else:
-            assert (found, news[-1].finish_reason) == (alone, wanted[-1].finish_reason)
+            assert (found, outputs[-1].finish_reason) == (alone, wanted[-1].finish_reason)
     stats = engine.core.stats()
     assert (stats.free_blocks, stats.running, stats.waiting) == (stats.block_count, 0, 0)
     assert stats.preemptions > 0
@@ -166,8 +166,8 @@ def test_the_first_token_comes_alone_where_a_step_ends_before_the_prompts_last_t
 ) -> None:
     engine = speculating(tiny_model("llama").folder, "ngram", max_step_tokens=8)
     params = SamplingParams(max_tokens=12, prompt_logprobs=0, logit_bias={9: 1000.0})
-    (news,) = engine.answers([request_of([9] * 9, params)])
-    assert len(news[0].token_ids) == 1
-    assert len(news[0].prompt_logprobs) == 8
-    assert max(len(one.token_ids) for one in news) > 1
+    (outputs,) = engine.answers([request_of([9] * 9, params)])
+    assert len(outputs[0].token_ids) == 1
+    assert len(outputs[0].prompt_logprobs) == 8
+    assert max(len(one.token_ids) for one in outputs) > 1
     assert engine.core.stats().output_token.total < 60  # seconds between tokens, not since the machine was started

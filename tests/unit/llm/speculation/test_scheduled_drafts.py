@@ -21,7 +21,9 @@ VOCAB = 5
 
 def sequence(number: int, prompt: list[int], wanted: int = 20, **params: object) -> Sequence:
     made = SamplingParams(**params)  # type: ignore[arg-type]
-    return Sequence(number, list(prompt), len(prompt), made, lambda news: None, BlockKeys(BLOCK), len(prompt) + wanted)
+    return Sequence(
+        number, list(prompt), len(prompt), made, lambda output: None, BlockKeys(BLOCK), len(prompt) + wanted
+    )
 
 
 def planned(scheduler: Scheduler) -> StepPlan:

@@ -78,13 +78,13 @@ def test_grammars_and_beams_are_followed_without_guesses(plain: Engine, drafting
     assert drafting.core.stats().draft_tokens == before
 
 
-def test_guesses_are_told_with_the_last_news(drafting: Engine) -> None:
-    news: list[TextOutput] = list(drafting.stream(TEXT, SamplingParams(max_tokens=30, ignores_eos=True)))
-    times = news[-1].times
+def test_guesses_are_told_with_the_last_output(drafting: Engine) -> None:
+    outputs: list[TextOutput] = list(drafting.stream(TEXT, SamplingParams(max_tokens=30, ignores_eos=True)))
+    times = outputs[-1].times
     assert times is not None
     assert times.drafted >= times.accepted > 0
-    assert len(news) < 30, "several tokens come at once"
-    told = EngineMetrics.durations(news[-1], 1)
+    assert len(outputs) < 30, "several tokens come at once"
+    told = EngineMetrics.durations(outputs[-1], 1)
     assert told["draft_tokens"] == (times.drafted, 0)
     assert told["accepted_tokens"] == (times.accepted, 0)
 

@@ -14,7 +14,7 @@ BLOCK = 4
 def sequence(number: int, size: int = 100, written: int = 60, request: int | None = 1) -> Sequence:
     """One of so many tokens, of which it has written so many since it was let in."""
     keys, blocks = BlockKeys(BLOCK), list(range(size // BLOCK))
-    one = Sequence(number, [1] * size, 3, SamplingParams(), lambda news: None, keys, 1000, request_id=request)
+    one = Sequence(number, [1] * size, 3, SamplingParams(), lambda output: None, keys, 1000, request_id=request)
     one.size_at_admission, one.blocks = size - written, blocks
     return one
 

@@ -64,10 +64,10 @@ class Ended:
         self.at_s: dict[str, float] = {}
 
     def listener(self, name: str) -> Callable[[SequenceOutput], None]:
-        def hear(news: SequenceOutput) -> None:
-            self.tokens.setdefault(name, []).extend(news.token_ids)
-            if news.finish_reason is not None:
-                assert news.error == ""
+        def hear(output: SequenceOutput) -> None:
+            self.tokens.setdefault(name, []).extend(output.token_ids)
+            if output.finish_reason is not None:
+                assert output.error == ""
                 self.at_s[name] = self._clock.now_s
 
         return hear
@@ -108,7 +108,7 @@ def test_newcomers_wait_for_some_steps_and_slow_ones_write_what_they_would_have_
 
 
 def sequence(number: int, is_slow: bool = False, priority: int = 0) -> Sequence:
-    one = Sequence(number, [number] * 5, 5, SamplingParams(), lambda news: None, BlockKeys(4), 200, priority=priority)
+    one = Sequence(number, [number] * 5, 5, SamplingParams(), lambda output: None, BlockKeys(4), 200, priority=priority)
     one.takes_turns = one.awaits_mask = is_slow
     one.last_token = float(number)
     return one

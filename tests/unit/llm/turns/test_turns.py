@@ -26,7 +26,7 @@ def sequence(
     most = prompt_size + wanted
     keys = BlockKeys(BLOCK)
     return Sequence(
-        number, prompt, prompt_size, params, lambda news: None, keys, most, request_id=request, priority=priority
+        number, prompt, prompt_size, params, lambda output: None, keys, most, request_id=request, priority=priority
     )
 
 

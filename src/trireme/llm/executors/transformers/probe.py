@@ -51,7 +51,7 @@ def run(executor: Executor, max_positions: int) -> list[Probed]:
         tokens = torch.randint(executor.spec.vocab_size, (size,), generator=generator).tolist()
         params = SamplingParams(prompt_logprobs=0, logprobs=0)
         keys = BlockKeys(executor.limits.block_size)
-        sequences.append(Sequence(number, tokens, size, params, lambda news: None, keys, size + _WRITTEN))
+        sequences.append(Sequence(number, tokens, size, params, lambda output: None, keys, size + _WRITTEN))
         probed.append(Probed(tokens))
         scheduler.add(sequences[-1])
     while (plan := scheduler.schedule()) is not None:

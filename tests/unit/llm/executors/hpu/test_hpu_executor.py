@@ -131,11 +131,11 @@ def test_too_few_blocks_and_known_prefixes(tiny_model: Any, start_hpu: Any) -> N
     wanted = [model.continuation(prompt, COUNT) for prompt in PROMPTS]
     assert engine.tokens(PROMPTS, COUNT) == wanted
     assert engine.core.stats().preemptions > 0
-    (news,) = engine.answers([PROMPTS[-1]], [SamplingParams(max_tokens=COUNT)])
-    assert [token for one in news for token in one.token_ids] == wanted[-1]
-    (news,) = engine.answers([PROMPTS[-1]], [SamplingParams(max_tokens=COUNT)])
-    assert [token for one in news for token in one.token_ids] == wanted[-1]
-    assert news[-1].cached_tokens == 20
+    (outputs,) = engine.answers([PROMPTS[-1]], [SamplingParams(max_tokens=COUNT)])
+    assert [token for one in outputs for token in one.token_ids] == wanted[-1]
+    (outputs,) = engine.answers([PROMPTS[-1]], [SamplingParams(max_tokens=COUNT)])
+    assert [token for one in outputs for token in one.token_ids] == wanted[-1]
+    assert outputs[-1].cached_tokens == 20
 
 
 def test_beams_are_those_of_transformers(tiny_model: Any, start_hpu: Any) -> None:
@@ -157,7 +157,7 @@ def test_what_is_not_greedy_is_what_the_executor_in_pytorch_gives(
     found = start_hpu(folder, max_step_tokens=20).answers(PROMPTS, params)
     wanted = start_engine(folder, kind="torch", max_step_tokens=20).answers(PROMPTS, params)
     for ours, theirs in zip(found, wanted, strict=True):
-        assert [news.token_ids for news in ours] == [news.token_ids for news in theirs]
+        assert [output.token_ids for output in ours] == [output.token_ids for output in theirs]
         for one, other in zip(ours, theirs, strict=True):
             assert [place.rank for place in one.logprobs] == [place.rank for place in other.logprobs]
 
@@ -170,9 +170,9 @@ def test_a_sequence_without_numbers_is_ended_and_others_go_on(model_without_numb
     wanted = engine.tokens([[6, 7]], 4)
     for prompt in ([6, 5], [5] * 14):  # all blocks
         broken, beside = engine.answers([prompt, [6, 7]], [SamplingParams(max_tokens=4)] * 2)
-        assert [news.finish_reason for news in broken] == [FinishReason.ERROR]
+        assert [output.finish_reason for output in broken] == [FinishReason.ERROR]
         assert "no numbers any more" in broken[0].error
-        assert [token for news in beside for token in news.token_ids] == wanted[0]
+        assert [token for output in beside for token in output.token_ids] == wanted[0]
 
 
 def test_without_graphs_steps_are_plain_calls(tiny_model: Any, start_hpu: Any, events: list[Event]) -> None:

@@ -83,18 +83,18 @@ def test_a_rank_on_a_gpu_that_is_killed_fails_what_runs_by_name(start: Callable[
     pid = process.pid
     inbox: queue.Queue[SequenceOutput] = queue.Queue()
 
-    def listen(news: SequenceOutput) -> None:
-        if news.finish_reason is None:
+    def listen(output: SequenceOutput) -> None:
+        if output.finish_reason is None:
             os.kill(pid, signal.SIGKILL)
             process.process.wait()
-        inbox.put(news)
+        inbox.put(output)
 
     engine.core.submit(PROMPTS[0], SamplingParams(max_tokens=20, min_tokens=20), listen)
-    news = inbox.get(timeout=20)
-    assert not news.error
-    while news.finish_reason is None:
-        news = inbox.get(timeout=40)
-    assert f"rank 1 of 2 (process {pid}) was ended by SIGKILL" in news.error
+    output = inbox.get(timeout=20)
+    assert not output.error
+    while output.finish_reason is None:
+        output = inbox.get(timeout=40)
+    assert f"rank 1 of 2 (process {pid}) was ended by SIGKILL" in output.error
     assert not engine.core.is_alive
     again = start("llama")
     assert again.tokens([PROMPTS[1]], 6) == [tiny_model("llama").continuation(PROMPTS[1], 6)]

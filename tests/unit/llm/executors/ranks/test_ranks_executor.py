@@ -90,7 +90,7 @@ def test_samples_beams_and_probabilities_are_those_of_one(start: Start, tiny_mod
     assert engine.beams(PROMPTS[1], 6, 3) == one.beams(PROMPTS[1], 6, 3)
     params = [SamplingParams(max_tokens=8, temperature=0.8, seed=1, logprobs=2), SamplingParams(prompt_logprobs=1)]
     for ours, theirs in zip(*(each.answers(PROMPTS[:2], params) for each in (engine, one)), strict=True):
-        assert [news.token_ids for news in ours] == [news.token_ids for news in theirs]
+        assert [output.token_ids for output in ours] == [output.token_ids for output in theirs]
         for found, wanted in zip(ours, theirs, strict=True):
             assert [place.logprob for place in found.logprobs] == pytest.approx(
                 [place.logprob for place in wanted.logprobs], abs=1e-4
@@ -153,18 +153,18 @@ def test_a_rank_that_is_killed_fails_what_runs_by_name(start: Start) -> None:
     pid = rank_of(engine)
     inbox: queue.Queue[SequenceOutput] = queue.Queue()
 
-    def listen(news: SequenceOutput) -> None:
-        if news.finish_reason is None:
+    def listen(output: SequenceOutput) -> None:
+        if output.finish_reason is None:
             os.kill(pid, signal.SIGKILL)
             engine.core.executor._others._ranks[0].process.wait()
-        inbox.put(news)
+        inbox.put(output)
 
     engine.core.submit(PROMPTS[0], SamplingParams(max_tokens=20, min_tokens=20), listen)
-    news = inbox.get(timeout=20)
-    assert not news.error
-    while news.finish_reason is None:
-        news = inbox.get(timeout=20)
-    assert f"rank 1 of 2 (process {pid}) was ended by SIGKILL" in news.error
+    output = inbox.get(timeout=20)
+    assert not output.error
+    while output.finish_reason is None:
+        output = inbox.get(timeout=20)
+    assert f"rank 1 of 2 (process {pid}) was ended by SIGKILL" in output.error
     assert not engine.core.is_alive
 
 

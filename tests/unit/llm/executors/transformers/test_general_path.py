@@ -68,9 +68,9 @@ def test_tokens_alone_with_a_known_prefix_and_in_a_full_batch(
     assert isinstance(engine.core.executor, TransformersExecutor if is_paged else SequenceExecutor)
     for prompt, wanted in zip(PROMPTS, expected(name), strict=True):
         for cached in (0, (len(prompt) - 1) // 4 * 4 if is_paged else 0):
-            (news,) = engine.answers([prompt], [SamplingParams(max_tokens=ANSWER_TOKENS)])
-            assert [token for one in news for token in one.token_ids] == wanted
-            assert news[-1].cached_tokens == cached
+            (outputs,) = engine.answers([prompt], [SamplingParams(max_tokens=ANSWER_TOKENS)])
+            assert [token for one in outputs for token in one.token_ids] == wanted
+            assert outputs[-1].cached_tokens == cached
     assert engine.tokens(PROMPTS, ANSWER_TOKENS) == expected(name)
 
 
@@ -135,8 +135,8 @@ def test_all_kinds_of_requests_share_a_batch(name: str, tiny_model: Any, start_g
     wanted = [alone.answers([prompt], [one])[0] for prompt, one in zip(PROMPTS, params, strict=True)]
     found = together.answers(PROMPTS, params)
     for ours, theirs in zip(found, wanted, strict=True):
-        assert [news.token_ids for news in ours] == [news.token_ids for news in theirs]
-    assert [len(news.logprobs[0].top) for news in found[2]] == [3] * ANSWER_TOKENS
+        assert [output.token_ids for output in ours] == [output.token_ids for output in theirs]
+    assert [len(output.logprobs[0].top) for output in found[2]] == [3] * ANSWER_TOKENS
 
 
 @pytest.mark.parametrize("name", ["granite", "gpt-j", "mamba"])
@@ -145,7 +145,7 @@ def test_probabilities_of_a_prompt(name: str, tiny_model: Any) -> None:
     executor = load_executor(model.folder, EngineOptions(block_size=4, max_step_tokens=9), "cpu", "float32")
     scheduler = Scheduler(executor.limits)
     params, keys = SamplingParams(prompt_logprobs=2), BlockKeys(4)
-    scheduler.add(Sequence(1, list(prompt), len(prompt), params, lambda news: None, keys, len(prompt) + 1))
+    scheduler.add(Sequence(1, list(prompt), len(prompt), params, lambda output: None, keys, len(prompt) + 1))
     found: list[TokenLogprobs] = []
     while (plan := scheduler.schedule()) is not None:
         result = executor.collect(executor.submit(plan))
