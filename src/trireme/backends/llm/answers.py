@@ -14,7 +14,7 @@ import numpy as np
 from trireme.backends.llm.chat_message import ChatMessage
 from trireme.backends.llm.logprobs import LogprobTexts
 from trireme.backends.llm.totals import Totals
-from trireme.backends.llm.wishes import Wishes
+from trireme.backends.llm.llm_request import LlmRequest
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
@@ -36,7 +36,7 @@ class Answer:
 
     def __init__(
         self,
-        wishes: Wishes,
+        llm_request: LlmRequest,
         sender: InferenceResponseSender,
         tokenizer: Tokenizer,
         on_end: Callable[[TextOutput], None],
@@ -52,20 +52,20 @@ class Answer:
         self._lock = threading.Lock()
         self._held: dict[int, list[TextOutput]] = {}
         """What may not be sent yet of each choice, at most the answer itself; the one that ends the answer is last."""
-        self._wishes = wishes
+        self._llm_request = llm_request
         self._sender = sender
-        self._logprobs = LogprobTexts(tokenizer, wishes.tokens)
-        self._totals = Totals(wishes.outputs, len(wishes.tokens), wishes.params.choices)
+        self._logprobs = LogprobTexts(tokenizer, llm_request.tokens)
+        self._totals = Totals(llm_request.outputs, len(llm_request.tokens), llm_request.params.choices)
         self._prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
-        self._prompt = _shown_prompt(wishes, tokenizer)
+        self._prompt = _shown_prompt(llm_request, tokenizer)
         self._on_end = on_end
         self._cancel = cancel
         self._kept: list[TextOutput] = []
         self._begun: set[int] = set()
         self.has_failed = False
         """Whether the client has been told of an error: nothing more is sent."""
-        count = wishes.params.choices if wishes.is_chat else 0
-        self._messages = [ChatMessage(wishes.form.make_parser()) for _ in range(count)]
+        count = llm_request.params.choices if llm_request.is_chat else 0
+        self._messages = [ChatMessage(llm_request.form.make_parser()) for _ in range(count)]
 
     def __call__(self, output: TextOutput) -> None:
         """Takes outputs of the request; never raises, so that the request is always answered."""
@@ -105,12 +105,12 @@ class Answer:
                 self._on_end(output)
 
     def _take(self, output: TextOutput) -> None:
-        if self._wishes.is_prompt_only and output.finish_reason in REASONS:
+        if self._llm_request.is_prompt_only and output.finish_reason in REASONS:
             output = _without_text(output)
         if output.finish_reason is not None and output.finish_reason not in REASONS:
             text = output.error or f"the request was ended: {output.finish_reason.value}"
             self._fail(TritonError(text, end_code(output.finish_reason)))
-        elif self._wishes.is_stream:
+        elif self._llm_request.is_stream:
             if output.text or output.finish_reason is not None or output.token_ids:
                 self._send(self._piece(output), output.is_last)
         else:
@@ -132,7 +132,7 @@ class Answer:
         self._sender.send(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL if is_last else 0)
 
     def _piece(self, output: TextOutput) -> InferenceResponse:
-        wanted, text = self._wishes.outputs, output.text
+        wanted, text = self._llm_request.outputs, output.text
         delta = self._add_to_message(output)
         reason = self._reason(output)
         is_first = output.index not in self._begun
@@ -161,8 +161,8 @@ class Answer:
         return InferenceResponse(tensors + self._totals.tensors([[output]]))
 
     def _whole(self) -> InferenceResponse:
-        wishes, wanted = self._wishes, self._wishes.outputs
-        groups: list[list[TextOutput]] = [[] for _ in range(wishes.params.choices)]
+        llm_request, wanted = self._llm_request, self._llm_request.outputs
+        groups: list[list[TextOutput]] = [[] for _ in range(llm_request.params.choices)]
         for one in self._kept:
             self._add_to_message(one)
             groups[one.index].append(one)
@@ -184,16 +184,16 @@ class Answer:
         if "token_ids" in wanted:
             ids = [token for group in groups for one in group for token in one.token_ids]
             tensors.append(Tensor("token_ids", np.array(ids, np.int32)))
-        if "logprobs" in wanted and wishes.params.logprobs is not None:
+        if "logprobs" in wanted and llm_request.params.logprobs is not None:
             tensors.append(_texts("logprobs", [self._logprobs_of(group, self._echoed) for group in groups]))
         if "prompt_logprobs" in wanted and self._prompt_logprobs is not None:
             tensors.append(_texts("prompt_logprobs", [self._logprobs.of_prompt(self._prompt_logprobs)]))
-        if "score" in wanted and wishes.params.beams:
+        if "score" in wanted and llm_request.params.beams:
             tensors.append(Tensor("score", np.array([group[-1].score for group in groups], np.float32)))
         return InferenceResponse(tensors + self._totals.tensors(groups))
 
     def _logprobs_of(self, group: Sequence[TextOutput], echoed: tuple[TokenLogprobs, ...] | None) -> str:
-        if self._wishes.has_logprobs_by_id:
+        if self._llm_request.has_logprobs_by_id:
             return self._logprobs.of_answer_by_id(group)
         return self._logprobs.of_answer(group, echoed)
 
@@ -211,7 +211,7 @@ class Answer:
 
     @property
     def _echoed(self) -> tuple[TokenLogprobs, ...] | None:
-        return self._prompt_logprobs if self._wishes.has_prompt_in_output else None
+        return self._prompt_logprobs if self._llm_request.has_prompt_in_output else None
 
 
 def tokens_answer(tokens: Sequence[int], texts: Sequence[str], max_length: int) -> InferenceResponse:
@@ -220,11 +220,11 @@ def tokens_answer(tokens: Sequence[int], texts: Sequence[str], max_length: int) 
     return InferenceResponse(tensors, parameters={"max_model_len": max_length})
 
 
-def _shown_prompt(wishes: Wishes, tokenizer: Tokenizer) -> str:
+def _shown_prompt(llm_request: LlmRequest, tokenizer: Tokenizer) -> str:
     """What stands before the text."""
-    if not wishes.has_prompt_in_output:
+    if not llm_request.has_prompt_in_output:
         return ""
-    return wishes.prompt if isinstance(wishes.prompt, str) else tokenizer.decode(wishes.tokens)
+    return llm_request.prompt if isinstance(llm_request.prompt, str) else tokenizer.decode(llm_request.tokens)
 
 
 def _without_text(output: TextOutput) -> TextOutput:

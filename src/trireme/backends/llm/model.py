@@ -13,7 +13,7 @@ from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, tokens_answer
 from trireme.backends.llm.settings import read_settings
 from trireme.backends.llm.unbegun_requests import UnbegunRequests
-from trireme.backends.llm.wishes import Wishes, read_timeout_s, read_wishes
+from trireme.backends.llm.llm_request import LlmRequest, read_timeout_s, read_llm_request
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.logger import route_records_of
 from trireme.backends.python.pb_utils.model_config import ModelConfig
@@ -24,7 +24,7 @@ from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.engine_watchdog import EngineWatchdog
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.pacing import Pacer
-from trireme.backends.served_engine.refusals import WishError, begin_each
+from trireme.backends.served_engine.refusals import InvalidRequestError, begin_each
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.chat.formats import find_reasoning, find_tool_format
 from trireme.llm.generation import Generation, TextOutput
@@ -75,24 +75,26 @@ class TritonPythonModel:
 
     def _begin_until(self, deadline: float | None, request: InferenceRequest, sender: InferenceResponseSender) -> None:
         try:
-            wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names(), self._forms)
+            llm_request = read_llm_request(
+                request, self._engine.tokenizer, request.requested_output_names(), self._forms
+            )
         except NewGrammarError as new:
             self._unbegun.compile(new, sender, deadline, partial(self._begin_until, deadline, request, sender))
             return
-        if wishes.operation:
-            self._answer_about_tokens(wishes, sender)
-        elif not wishes.adapter:
-            self._submit(wishes, sender, deadline)
+        if llm_request.operation:
+            self._answer_about_tokens(llm_request, sender)
+        elif not llm_request.adapter:
+            self._submit(llm_request, sender, deadline)
         else:
-            begin = partial(self._submit_adapted, wishes, sender, deadline)
-            self._unbegun.adapt(wishes.adapter, sender, deadline, begin)
+            begin = partial(self._submit_adapted, llm_request, sender, deadline)
+            self._unbegun.adapt(llm_request.adapter, sender, deadline, begin)
 
     def _submit_adapted(
-        self, wishes: Wishes, sender: InferenceResponseSender, deadline: float | None, adapter: PlacedAdapter
+        self, llm_request: LlmRequest, sender: InferenceResponseSender, deadline: float | None, adapter: PlacedAdapter
     ) -> None:
         if self._adapter_metrics is not None:
             self._adapter_metrics.count(adapter.name)
-        self._submit(wishes, sender, deadline, adapter)
+        self._submit(llm_request, sender, deadline, adapter)
 
     def is_ready(self) -> bool:
         """Whether the engine still runs steps."""
@@ -113,7 +115,7 @@ class TritonPythonModel:
 
     def _submit(
         self,
-        wishes: Wishes,
+        llm_request: LlmRequest,
         sender: InferenceResponseSender,
         deadline: float | None,
         adapter: PlacedAdapter | None = None,
@@ -124,7 +126,7 @@ class TritonPythonModel:
         def on_end(output: TextOutput) -> None:
             if generation is not None:
                 active.pop(generation, None)
-            self._metrics.ended(output, len(wishes.tokens), wishes.params.choices)
+            self._metrics.ended(output, len(llm_request.tokens), llm_request.params.choices)
 
         def cancel() -> None:
             if generation is not None:
@@ -132,21 +134,21 @@ class TritonPythonModel:
 
         def listen(output: TextOutput) -> None:
             if output.is_last:
-                sender.measured(self._metrics.durations(output, wishes.params.choices))
+                sender.measured(self._metrics.durations(output, llm_request.params.choices))
             answer(output)
 
         try:
-            answer = Answer(wishes, sender, self._engine.tokenizer, on_end, cancel, self._pacer)
+            answer = Answer(llm_request, sender, self._engine.tokenizer, on_end, cancel, self._pacer)
         except Exception:
             if adapter is not None:
                 self._engine.adapters.give_back(adapter)
             raise
         self._watchdog.expect_work()
         generation = self._engine.submit(
-            wishes.tokens,
-            wishes.params,
+            llm_request.tokens,
+            llm_request.params,
             listen,
-            priority=wishes.priority,
+            priority=llm_request.priority,
             timeout_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
             adapter=adapter,
         )
@@ -156,14 +158,14 @@ class TritonPythonModel:
         if generation.is_finished:  # before it was noted
             active.pop(generation, None)
 
-    def _answer_about_tokens(self, wishes: Wishes, sender: InferenceResponseSender) -> None:
-        if wishes.operation not in ("tokenize", "detokenize"):
-            raise WishError(f"'operation' must be tokenize or detokenize, found '{wishes.operation}'")
-        tokenizer, spec, tokens = self._engine.tokenizer, self._engine.core.spec, wishes.tokens
+    def _answer_about_tokens(self, llm_request: LlmRequest, sender: InferenceResponseSender) -> None:
+        if llm_request.operation not in ("tokenize", "detokenize"):
+            raise InvalidRequestError(f"'operation' must be tokenize or detokenize, found '{llm_request.operation}'")
+        tokenizer, spec, tokens = self._engine.tokenizer, self._engine.core.spec, llm_request.tokens
         known = max(tokenizer.vocab_size, spec.vocab_size)
         if tokens and max(tokens) >= known:
-            raise WishError(f"token id {max(tokens)} is not one of the {known} of the vocabulary")
-        if wishes.has_token_texts:
+            raise InvalidRequestError(f"token id {max(tokens)} is not one of the {known} of the vocabulary")
+        if llm_request.has_token_texts:
             texts = [tokenizer.token_text(token) for token in tokens]
         else:
             texts = [tokenizer.decode(tokens, skip_special=False)]

@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.refusals import InvalidRequestError
 from trireme.core.reading import json_levels
 from trireme.llm.sampling_params import (
     MAX_BAD_WORDS,
@@ -54,7 +54,7 @@ SAMPLING_OPTIONS = _PLAIN.keys() | {
 def read_params(
     options: Mapping[str, Any], tokenizer: Tokenizer, grammar: Grammar | None, shown_ids: frozenset[int]
 ) -> SamplingParams:
-    """Raises WishError or SamplingError with the option's name."""
+    """Raises InvalidRequestError or SamplingError with the option's name."""
     _refuse(options)
     _check_seed(options.get("seed"))
     found: dict[str, Any] = {"grammar": grammar, "shown_ids": shown_ids}
@@ -79,7 +79,7 @@ def _logprobs(options: Mapping[str, Any]) -> int | None:
     given = 0 if wanted is True else number("logprobs", wanted, int)
     name, count = ("logprobs", given) if top is None else ("top_logprobs", number("top_logprobs", top, int))
     if not 0 <= count <= MAX_TOP_LOGPROBS:
-        raise WishError(f"'{name}' must be between 0 and {MAX_TOP_LOGPROBS}, found {count}")
+        raise InvalidRequestError(f"'{name}' must be between 0 and {MAX_TOP_LOGPROBS}, found {count}")
     return count
 
 
@@ -92,7 +92,7 @@ def read_beams(options: Mapping[str, Any], choices: int) -> dict[str, Any]:
     is_asked = number("use_beam_search", options.get("use_beam_search", False), bool)
     best_of = widths.pop("best_of", choices)
     if not is_asked and best_of > choices:
-        raise WishError(f"'best_of' must be {choices}, as 'n' is, without 'use_beam_search'; found {best_of}")
+        raise InvalidRequestError(f"'best_of' must be {choices}, as 'n' is, without 'use_beam_search'; found {best_of}")
     if not is_asked:
         best_of = 0
     width = max([best_of, *widths.values()])
@@ -109,15 +109,15 @@ def _early_stopping(given: Any) -> bool | None:
         return None
     try:
         return bool(number("early_stopping", given, bool))
-    except WishError:
-        raise WishError(f"'early_stopping' must be true, false or 'never', found {_shown(given)}") from None
+    except InvalidRequestError:
+        raise InvalidRequestError(f"'early_stopping' must be true, false or 'never', found {_shown(given)}") from None
 
 
 def _stop_ids(given: Any) -> tuple[int, ...]:
     if isinstance(given, str):
         given = read_json("stop_token_ids", given)
     if not isinstance(given, list | tuple):
-        raise WishError(f"'stop_token_ids' must be a list of token ids, found {_shown(given)}")
+        raise InvalidRequestError(f"'stop_token_ids' must be a list of token ids, found {_shown(given)}")
     return tuple(number("stop_token_ids", entry, int) for entry in given)
 
 
@@ -125,21 +125,21 @@ def _bias(given: Any) -> dict[int, float]:
     if isinstance(given, str):
         given = read_json("logit_bias", given)
     if not isinstance(given, Mapping):
-        raise WishError("'logit_bias' must be an object of token ids with numbers")
+        raise InvalidRequestError("'logit_bias' must be an object of token ids with numbers")
     try:
         return {int(token): float(value) for token, value in given.items()}
     except (TypeError, ValueError, OverflowError):
-        raise WishError("'logit_bias' must be an object of token ids with numbers") from None
+        raise InvalidRequestError("'logit_bias' must be an object of token ids with numbers") from None
 
 
 def _bad_words(words: list[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """Each as it is written at a text's beginning and inside of it."""
     most = MAX_BAD_WORDS // 2
     if len(words) > most:
-        raise WishError(f"'bad_words' has {len(words)} words; at most {most} are taken")
+        raise InvalidRequestError(f"'bad_words' has {len(words)} words; at most {most} are taken")
     size = sum(map(len, words))
     if size > MAX_WORDS_SIZE:
-        raise WishError(f"'bad_words' has {size} characters; at most {MAX_WORDS_SIZE} are taken")
+        raise InvalidRequestError(f"'bad_words' has {size} characters; at most {MAX_WORDS_SIZE} are taken")
     found = {tuple(tokenizer.encode(form, add_special=False)) for word in words for form in (word, f" {word}")}
     return tuple(sorted(entry for entry in found if entry))
 
@@ -148,16 +148,16 @@ def _strings(name: str, values: Any) -> list[str]:
     if isinstance(values, str):
         return [values]
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
-        raise WishError(f"'{name}' must be a string or a list of strings")
+        raise InvalidRequestError(f"'{name}' must be a string or a list of strings")
     return list(values)
 
 
 def number(name: str, value: Any, kind: Callable[[Any], Any]) -> Any:
-    """The option's value as this kind; raises WishError."""
+    """The option's value as this kind; raises InvalidRequestError."""
     if kind is bool:
         if isinstance(value, bool | int):
             return bool(value)
-        raise WishError(f"'{name}' must be true or false, found {_shown(value)}")
+        raise InvalidRequestError(f"'{name}' must be true or false, found {_shown(value)}")
     try:
         if isinstance(value, bool):
             raise ValueError
@@ -166,24 +166,26 @@ def number(name: str, value: Any, kind: Callable[[Any], Any]) -> Any:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         wanted = "a whole number" if kind is int else "a number"
-        raise WishError(f"'{name}' must be {wanted}, found {_shown(value)}") from None
+        raise InvalidRequestError(f"'{name}' must be {wanted}, found {_shown(value)}") from None
     return number
 
 
 def read_json(name: str, text: str) -> Any:
-    """The value that a text stands for; raises WishError."""
+    """The value that a text stands for; raises InvalidRequestError."""
     try:
         return json_levels.read_json(text)
     except json_levels.DeepJsonError:
-        raise WishError(f"'{name}' is nested too deeply") from None
+        raise InvalidRequestError(f"'{name}' is nested too deeply") from None
     except ValueError as error:
-        raise WishError(f"'{name}' is no JSON: {error}") from None
+        raise InvalidRequestError(f"'{name}' is no JSON: {error}") from None
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
     """Options that are known, and cannot be followed."""
     if not number("skip_special_tokens", options.get("skip_special_tokens", True), bool):
-        raise WishError("'skip_special_tokens' must be true: texts are given without special tokens; ask for token_ids")
+        raise InvalidRequestError(
+            "'skip_special_tokens' must be true: texts are given without special tokens; ask for token_ids"
+        )
 
 
 def _check_seed(given: Any) -> None:

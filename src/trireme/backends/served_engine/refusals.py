@@ -22,20 +22,20 @@ from trireme.llm.unbegun import EngineBusyError, EngineClosedError
 log = logging.getLogger(__name__)
 
 
-class WishError(ValueError):
+class InvalidRequestError(ValueError):
     """A request that cannot be followed; the text names the field."""
 
 
-def unknown_option(kind: str, name: str, known: Iterable[str]) -> WishError:
+def unknown_option(kind: str, name: str, known: Iterable[str]) -> InvalidRequestError:
     """Of a request that brings an option, or what else its `kind` is called, that nobody knows."""
     names = sorted(known)
     near = closest(name, names, NEAR)
     told = f"did you mean '{near}'?" if near is not None else f"known are: {', '.join(names)}"
-    return WishError(f"there is no {kind} '{name:.100}'; {told}")
+    return InvalidRequestError(f"there is no {kind} '{name:.100}'; {told}")
 
 
 _CODES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
-    ((WishError, SamplingError, ChatError, TokenizerError), ErrorCode.INVALID_ARG),
+    ((InvalidRequestError, SamplingError, ChatError, TokenizerError), ErrorCode.INVALID_ARG),
     ((EngineBusyError, EngineClosedError, NoTrialError), ErrorCode.UNAVAILABLE),
     ((UnknownAdapterError,), ErrorCode.NOT_FOUND),
     ((AdapterError,), ErrorCode.INTERNAL),

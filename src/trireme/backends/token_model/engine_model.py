@@ -110,27 +110,27 @@ class TokenModel:
         self._writer.join(timeout=10)
 
     def _begin(self, request: InferenceRequest, sender: InferenceResponseSender) -> None:
-        wishes = read_request(
+        token_request = read_request(
             request, self._limits, request.requested_output_names(), self._family.fills_to_request and self._has_sums
         )
         name = request.request_id() if self._family.checks_ids else ""
         if name and not (self._family.takes_any_id or is_number(name)):
             raise SamplingError(f"the request id must be a number without a sign, below 2^64, found '{name}'")
-        if wishes.is_stop:
+        if token_request.is_stop:
             self._stop_other(name, sender)
             return
         if self._ids.is_used(name):
             raise SamplingError(f"the request id {name} is in use by a request that has not ended")
-        if wishes.is_stream and not self._is_decoupled:
+        if token_request.is_stream and not self._is_decoupled:
             raise SamplingError("'streaming' needs a decoupled model: model_transaction_policy { decoupled: True }")
-        answers = self._answers(wishes, name, sender)
+        answers = self._answers(token_request, name, sender)
         self._ids.add(name, answers)
         timeout_us = request.timeout()
         deadline = time.monotonic() + timeout_us / 1e6 if timeout_us else None
         submit = partial(self._submit, deadline, self._core.new_id())
         try:
-            if self._adapted is not None and wishes.adapter is not None:
-                self._adapted.begin(wishes.adapter, answers, submit, deadline)
+            if self._adapted is not None and token_request.adapter is not None:
+                self._adapted.begin(token_request.adapter, answers, submit, deadline)
             else:
                 self._submit_all(answers, submit)
         except Exception:
@@ -152,26 +152,26 @@ class TokenModel:
         """Whether the model declares sums of probabilities, which an ensemble then waits for."""
         return "cum_log_probs" in self._types
 
-    def _answers(self, wishes: TokenRequest, name: str, sender: InferenceResponseSender) -> list[TokenAnswer]:
+    def _answers(self, token_request: TokenRequest, name: str, sender: InferenceResponseSender) -> list[TokenAnswer]:
         """One, or one for each text; none of them has begun."""
         if not (self._family.answers_apart and self._is_decoupled):
-            if wishes.sequences > 1:
+            if token_request.sequences > 1:
                 raise SamplingError("'num_return_sequences' above 1 needs a decoupled model of a later release")
-            return [self._answer(wishes, name, sender)]
-        parts = wishes.apart()
+            return [self._answer(token_request, name, sender)]
+        parts = token_request.apart()
         shared = SharedSender(sender, len(parts))
         return [self._answer(part, name, shared) for part in parts]
 
-    def _answer(self, wishes: TokenRequest, name: str, sender: AnswerSender) -> TokenAnswer:
+    def _answer(self, token_request: TokenRequest, name: str, sender: AnswerSender) -> TokenAnswer:
         def on_end() -> None:
             self._ids.ended(name, answer)
             self._watchdog.active.pop(answer, None)
             if self._adapted is not None:
                 self._adapted.ended(answer)
 
-        is_stream = wishes.is_stream or (self._is_decoupled and self._family.streams_whole)
+        is_stream = token_request.is_stream or (self._is_decoupled and self._family.streams_whole)
         answer = TokenAnswer(
-            wishes,
+            token_request,
             self._family,
             self._types,
             sender,

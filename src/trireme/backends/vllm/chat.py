@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trireme.backends.llm.sampling_options import number, read_json
-from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.refusals import InvalidRequestError
 from trireme.llm.tokenizer.port import Tokenizer
 
 Message = dict[str, Any]
@@ -30,9 +30,9 @@ class Chat:
         return tokenizer.chat(self.messages, add_generation_prompt=self.has_generation_prompt, **self.values)
 
     def tokens_of(self, tokenizer: Any) -> list[int]:
-        """The same by a tokenizer of transformers, as vLLM has it; raises WishError where there is no template."""
+        """The same by a tokenizer of transformers, as vLLM has it; raises InvalidRequestError where there is no template."""
         if not getattr(tokenizer, "chat_template", None):
-            raise WishError("'messages' need a chat template, which the model's tokenizer does not have")
+            raise InvalidRequestError("'messages' need a chat template, which the model's tokenizer does not have")
         make: Callable[..., Sequence[int]] = tokenizer.apply_chat_template
         ids = make(
             self.messages,
@@ -45,17 +45,17 @@ class Chat:
 
 
 def read_chat(text: str, options: dict[str, Any]) -> Chat:
-    """Of the tensor `messages`; takes the template's share of the options out of them. Raises WishError."""
+    """Of the tensor `messages`; takes the template's share of the options out of them. Raises InvalidRequestError."""
     found = read_json("messages", text)
     messages = found if isinstance(found, list) else [found]
     if not messages or not all(isinstance(entry, dict) for entry in messages):
-        raise WishError("'messages' must be a JSON list of objects, with at least one")
+        raise InvalidRequestError("'messages' must be a JSON list of objects, with at least one")
     begun = options.pop("add_generation_prompt", None)
     has_prompt = True if begun is None else bool(number("add_generation_prompt", begun, bool))
     values = options.pop("chat_template_kwargs", None) or {}
     if not isinstance(values, Mapping):
-        raise WishError("'chat_template_kwargs' must be an object")
+        raise InvalidRequestError("'chat_template_kwargs' must be an object")
     for name in _RESERVED:
         if name in values:
-            raise WishError(f"'chat_template_kwargs' must not have '{name}', which the template gets anyway")
+            raise InvalidRequestError(f"'chat_template_kwargs' must not have '{name}', which the template gets anyway")
     return Chat(messages, has_prompt, values)

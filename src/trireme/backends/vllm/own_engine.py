@@ -63,7 +63,7 @@ class OwnEngine:
             self._adapter_metrics.update()
 
     def submit(self, answer: TextAnswer, timeout_s: float | None) -> None:
-        """Raises WishError, SamplingError, EngineBusyError or EngineClosedError."""
+        """Raises InvalidRequestError, SamplingError, EngineBusyError or EngineClosedError."""
         self._begin_until(None if timeout_s is None else time.monotonic() + timeout_s, answer)
 
     def _begin_until(self, deadline: float | None, answer: TextAnswer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from trireme.backends.llm.sampling_options import read_json
 from trireme.backends.python.pb_utils.request import InferenceRequest
-from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.refusals import InvalidRequestError
 from trireme.backends.served_engine.returned import asked_for
 from trireme.backends.vllm.chat import Chat, read_chat
 from trireme.core.reading import json_levels
@@ -38,8 +38,8 @@ class TextRequest:
 
 
 def read_text_request(request: InferenceRequest, adapters: Collection[str] | None) -> TextRequest:
-    """Raises WishError with the tensor's name; `adapters` are those that may be asked for, None where the model is not
-    to have any."""
+    """Raises InvalidRequestError with the tensor's name; `adapters` are those that may be asked for, None where the
+    model is not to have any."""
     inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
 
     def flag(name: str, default: bool = False) -> bool:
@@ -47,21 +47,23 @@ def read_text_request(request: InferenceRequest, adapters: Collection[str] | Non
 
     for name, reason in _REFUSED.items():
         if name in inputs and inputs[name].size:
-            raise WishError(f"'{name}' cannot be followed: {reason}")
+            raise InvalidRequestError(f"'{name}' cannot be followed: {reason}")
     given = [name for name in ("text_input", "messages") if name in inputs and inputs[name].size]
     if len(given) != 1:
-        raise WishError("'text_input' and 'messages' exclude each other" if given else "'text_input' is missing")
+        raise InvalidRequestError(
+            "'text_input' and 'messages' exclude each other" if given else "'text_input' is missing"
+        )
     is_chat, text = given == ["messages"], _text(inputs[given[0]][0])
     is_stream = flag("stream")
     has_prompt = not is_chat and not flag("exclude_input_in_output", is_stream)
     if is_stream and has_prompt:
-        raise WishError("When streaming, `exclude_input_in_output` = False is not allowed.")
+        raise InvalidRequestError("When streaming, `exclude_input_in_output` = False is not allowed.")
     if "sampling_parameters" in inputs and inputs["sampling_parameters"].size:
         options = read_json("sampling_parameters", _text(inputs["sampling_parameters"][0]))
     else:
         options = json.loads(request.parameters() or "{}")
     if not isinstance(options, dict):
-        raise WishError("'sampling_parameters' must be a JSON object")
+        raise InvalidRequestError("'sampling_parameters' must be a JSON object")
     adapter = _adapter(options.pop("lora_name", None), adapters)
     chat = read_chat(text, options) if is_chat else None
     return TextRequest(
@@ -79,9 +81,9 @@ def _adapter(name: Any, known: Collection[str] | None) -> str:
     if name is None:
         return ""
     if known is None:
-        raise WishError("LoRA feature is not enabled.")
+        raise InvalidRequestError("LoRA feature is not enabled.")
     if not isinstance(name, str) or name not in known:
-        raise WishError(f"LoRA {name!s:.80} is not supported, we currently support {list(known)}")
+        raise InvalidRequestError(f"LoRA {name!s:.80} is not supported, we currently support {list(known)}")
     return name
 
 
@@ -106,4 +108,4 @@ def _text(value: Any) -> str:
     try:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError as error:
-        raise WishError(f"a text is not UTF-8: {error}") from None
+        raise InvalidRequestError(f"a text is not UTF-8: {error}") from None

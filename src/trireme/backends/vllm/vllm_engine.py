@@ -14,7 +14,7 @@ from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.python.pb_utils.errors import ErrorCode
-from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.refusals import InvalidRequestError
 from trireme.backends.vllm.text_answer import ChoiceDelta, TextAnswer
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class VllmEngine:
         return not getattr(self._engine, "errored", False)
 
     def submit(self, answer: TextAnswer, timeout_s: float | None) -> None:
-        """Raises WishError where the sampling parameters cannot be followed."""
+        """Raises InvalidRequestError where the sampling parameters cannot be followed."""
         options = dict(answer.request.options)
         if "cumulative_logprob" in answer.request.told:
             options.setdefault("logprobs", 0)
@@ -53,7 +53,7 @@ class VllmEngine:
         try:
             params = self._package.SamplingParams(**options)
         except (TypeError, ValueError) as error:
-            raise WishError(str(error)) from None
+            raise InvalidRequestError(str(error)) from None
         number = f"trireme-{next(self._numbers)}"
         tells = answer.request.options.get("logprobs") is not None
         work = asyncio.run_coroutine_threadsafe(self._run(answer, params, number, tells, timeout_s), self._loop)
@@ -89,7 +89,7 @@ class VllmEngine:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._follow(answer, params, number, tells)
-        except WishError as error:
+        except InvalidRequestError as error:
             answer.fail(str(error), ErrorCode.INVALID_ARG)
         except TimeoutError:
             await self._engine.abort(number)

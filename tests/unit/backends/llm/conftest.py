@@ -13,9 +13,9 @@ import pytest
 
 from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer
+from trireme.backends.llm.llm_request import LlmRequest, read_llm_request
 from trireme.backends.llm.sampling_options import read_beams
 from trireme.backends.llm.tensors import OUTPUTS
-from trireme.backends.llm.wishes import Wishes, read_wishes
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.tensor import Tensor
@@ -57,13 +57,13 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture
-def read(engine: Engine) -> Callable[..., Wishes]:
+def read(engine: Engine) -> Callable[..., LlmRequest]:
     """Reads a request with options; a chat with the format of Hermes and reasoning, unless `text` is given.
 
     It asks for the outputs that fit the request, unless `names` says which, or () for a request that says nothing.
     """
 
-    def make(text: str = "", stream: bool = False, names: tuple[str, ...] | None = None, **options: Any) -> Wishes:
+    def make(text: str = "", stream: bool = False, names: tuple[str, ...] | None = None, **options: Any) -> LlmRequest:
         chat = json.dumps([{"role": "user", "content": "What is the capital of France?"}])
         prompt = _text("text_input", text) if text else _text("messages", chat)
         tensors = [prompt, _text("sampling_parameters", json.dumps(options)), Tensor("stream", np.array([stream]))]
@@ -71,26 +71,28 @@ def read(engine: Engine) -> Callable[..., Wishes]:
             names = tuple(sorted(_fitting_outputs(not text, options)))
         request = InferenceRequest("", 0, tensors, names, "scribe")
         forms = AnswerForms(engine, TOOL_FORMATS["hermes"], REASONING_TAGS["think"])
-        return read_wishes(request, engine.tokenizer, names, forms)
+        return read_llm_request(request, engine.tokenizer, names, forms)
 
     return make
 
 
 @pytest.fixture
 def answer(
-    read: Callable[..., Wishes], fulfil: Callable[[Wishes], list[dict[str, list[Any]]]]
+    read: Callable[..., LlmRequest], fulfil: Callable[[LlmRequest], list[dict[str, list[Any]]]]
 ) -> Callable[..., list[dict[str, list[Any]]]]:
     """All responses to a request."""
     return lambda **options: fulfil(read(**options))
 
 
 @pytest.fixture
-def fulfil(engine: Engine) -> Callable[[Wishes], list[dict[str, list[Any]]]]:
+def fulfil(engine: Engine) -> Callable[[LlmRequest], list[dict[str, list[Any]]]]:
     """All responses to a request that was read."""
 
-    def ask(wishes: Wishes) -> list[dict[str, list[Any]]]:
+    def ask(llm_request: LlmRequest) -> list[dict[str, list[Any]]]:
         kept: Any = KeptResponses()
-        engine.submit(wishes.tokens, wishes.params, Answer(wishes, kept, engine.tokenizer, lambda output: None))
+        engine.submit(
+            llm_request.tokens, llm_request.params, Answer(llm_request, kept, engine.tokenizer, lambda output: None)
+        )
         found: list[dict[str, list[Any]]] = kept.all()
         return found
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trireme.backends.llm.answer_form import AnswerForms
-from trireme.backends.llm.wishes import Wishes
+from trireme.backends.llm.llm_request import LlmRequest
 from trireme.llm import Engine, SamplingError
 from trireme.llm.chat.formats import TOOL_FORMATS
 
@@ -36,7 +36,7 @@ TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"ty
         ),
     ],
 )
-def test_what_cannot_be_followed_is_named(read: Callable[..., Wishes], options: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_followed_is_named(read: Callable[..., LlmRequest], options: dict[str, Any], words: str) -> None:
     with pytest.raises(SamplingError) as refused:
         read(**options)
     assert words in str(refused.value)
@@ -56,7 +56,7 @@ def test_what_cannot_be_followed_is_named(read: Callable[..., Wishes], options: 
         {"tools": TOOLS, "tool_choice": '{"type": "function", "function": {"name": "weather"}}'},
     ],
 )
-def test_an_answer_gets_a_grammar(read: Callable[..., Wishes], options: dict[str, Any]) -> None:
+def test_an_answer_gets_a_grammar(read: Callable[..., LlmRequest], options: dict[str, Any]) -> None:
     assert read(**options).params.grammar is not None
 
 
@@ -64,11 +64,11 @@ def test_an_answer_gets_a_grammar(read: Callable[..., Wishes], options: dict[str
     "options",
     [{}, {"response_format": {"type": "text"}}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}],
 )
-def test_other_answers_are_free(read: Callable[..., Wishes], options: dict[str, Any]) -> None:
+def test_other_answers_are_free(read: Callable[..., LlmRequest], options: dict[str, Any]) -> None:
     assert read(**options).params.grammar is None
 
 
-def test_texts_have_grammars_and_no_tools(read: Callable[..., Wishes]) -> None:
+def test_texts_have_grammars_and_no_tools(read: Callable[..., LlmRequest]) -> None:
     assert read(text="Once", guided_choice=["a"]).params.grammar is not None
     with pytest.raises(SamplingError, match="'tool_choice' needs 'tools' and 'messages'"):
         read(text="Once", tools=TOOLS, tool_choice="required")

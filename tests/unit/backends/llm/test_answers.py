@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from trireme.backends.llm.answers import Answer
-from trireme.backends.llm.wishes import Wishes
+from trireme.backends.llm.llm_request import LlmRequest
 from trireme.llm import Engine
 from trireme.llm.generation import TextOutput, Usage
 from trireme.llm.request import FinishReason, TokenLogprobs
 
-Read = Callable[..., Wishes]
+Read = Callable[..., LlmRequest]
 LAST = Usage(1, 2, 0)
 
 
@@ -45,10 +45,10 @@ class Ends:
         self.cancel_count += 1
 
 
-def answering(engine: Engine, wishes: Wishes) -> tuple[Answer, Kept, Ends]:
+def answering(engine: Engine, llm_request: LlmRequest) -> tuple[Answer, Kept, Ends]:
     kept, ends = Kept(), Ends()
     sender: Any = kept
-    return Answer(wishes, sender, engine.tokenizer, ends.end, ends.cancel), kept, ends
+    return Answer(llm_request, sender, engine.tokenizer, ends.end, ends.cancel), kept, ends
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -102,8 +102,8 @@ def test_every_choice_of_a_stream_begins_with_the_prompt(engine: Engine, read: R
 
 
 def test_tokens_that_cannot_come_have_a_number(engine: Engine, read: Read) -> None:
-    wishes = replace(read(text="x", logprobs=1), outputs=frozenset({"logprobs"}))
-    answer, kept, _ = answering(engine, wishes)
+    llm_request = replace(read(text="x", logprobs=1), outputs=frozenset({"logprobs"}))
+    answer, kept, _ = answering(engine, llm_request)
     logprobs = (TokenLogprobs(-0.5, 1, ((5, -0.5), (6, float("-inf")))),)
     answer(TextOutput(0, "a", (5,), logprobs, FinishReason.STOP, usage=LAST))
     (text,) = kept.sent[0][0]["logprobs"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from trireme.backends.llm.wishes import Wishes
+from trireme.backends.llm.llm_request import LlmRequest
 from trireme.llm import Engine, SamplingError
 
-Read = Callable[..., Wishes]
+Read = Callable[..., LlmRequest]
 
 
 @pytest.mark.parametrize(
@@ -83,28 +83,28 @@ def test_probabilities_of_the_prompt_are_told_by_token(answer: Any, engine: Engi
         assert len(entry) == (2 if own["rank"] <= 2 else 3)
 
 
-def with_probabilities(wishes: Wishes) -> Wishes:
+def with_probabilities(llm_request: LlmRequest) -> LlmRequest:
     """As a client asks that names its outputs."""
-    params = replace(wishes.params, prompt_logprobs=1)
-    return replace(wishes, params=params, outputs=frozenset({"text_output", "logprobs", "usage", "finish_reason"}))
+    params = replace(llm_request.params, prompt_logprobs=1)
+    return replace(llm_request, params=params, outputs=frozenset({"text_output", "logprobs", "usage", "finish_reason"}))
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_echoed_prompt_has_its_probabilities(fulfil: Any, read: Read, is_stream: bool) -> None:
-    wishes = read(text="Once upon a time", stream=is_stream, echo=True, logprobs=1, max_tokens=2)
-    found = fulfil(with_probabilities(wishes))
+    llm_request = read(text="Once upon a time", stream=is_stream, echo=True, logprobs=1, max_tokens=2)
+    found = fulfil(with_probabilities(llm_request))
     entries = [entry for one in found for text in one.get("logprobs", ()) for entry in json.loads(text)["content"]]
     assert "".join(text for one in found for text in one["text_output"]).startswith("Once upon a time")
-    assert len(entries) == len(wishes.tokens) + 2
+    assert len(entries) == len(llm_request.tokens) + 2
     assert entries[0]["logprob"] is None
     assert all(entry["logprob"] <= 0 for entry in entries[1:])
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_prompt_alone_can_be_looked_at(fulfil: Any, read: Read, is_stream: bool) -> None:
-    wishes = read(text="Once upon a time", stream=is_stream, echo=True, logprobs=1, max_tokens=0)
-    (found,) = fulfil(with_probabilities(wishes))
+    llm_request = read(text="Once upon a time", stream=is_stream, echo=True, logprobs=1, max_tokens=0)
+    (found,) = fulfil(with_probabilities(llm_request))
     assert found["text_output"] == ["Once upon a time"]
     assert found["finish_reason"] == ["length"]
     assert json.loads(found["usage"][0])["completion_tokens"] == 0
-    assert len(json.loads(found["logprobs"][0])["content"]) == len(wishes.tokens)
+    assert len(json.loads(found["logprobs"][0])["content"]) == len(llm_request.tokens)

@@ -10,13 +10,13 @@ from typing import Any
 from waiting import until
 
 from trireme.backends.llm.answers import Answer
-from trireme.backends.llm.wishes import Wishes
+from trireme.backends.llm.llm_request import LlmRequest
 from trireme.backends.served_engine.pacing import Pacer
 from trireme.llm import Engine
 from trireme.llm.generation import TextOutput, Usage
 from trireme.llm.request import FinishReason, TokenLogprobs
 
-Read = Callable[..., Wishes]
+Read = Callable[..., LlmRequest]
 
 
 class SlowSender:

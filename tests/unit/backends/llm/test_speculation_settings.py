@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.backends.llm.llm_request import LlmRequest
 from trireme.backends.llm.settings import read_settings
-from trireme.backends.llm.wishes import Wishes
-from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.refusals import InvalidRequestError
 from trireme.llm.options import EngineOptions, SpeculationMode
 
 
@@ -59,8 +59,8 @@ def test_what_cannot_be_followed_is_named(options: Any, parameters: dict[str, st
         options(**parameters)
 
 
-def test_a_request_can_ask_for_none(read: Callable[..., Wishes]) -> None:
+def test_a_request_can_ask_for_none(read: Callable[..., LlmRequest]) -> None:
     assert read(text="Once").params.speculates
     assert not read(text="Once", speculation=False).params.speculates
-    with pytest.raises(WishError, match="'speculation' must be true or false"):
+    with pytest.raises(InvalidRequestError, match="'speculation' must be true or false"):
         read(text="Once", speculation="ngram")

@@ -12,7 +12,7 @@ from trireme.backends.python.pb_utils.errors import ErrorCode, PromptTooLong
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse, decode_response, encode_response
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
-from trireme.backends.served_engine.refusals import WishError, begin_each, end_code, unknown_option
+from trireme.backends.served_engine.refusals import InvalidRequestError, begin_each, end_code, unknown_option
 from trireme.core.errors import InvalidArgumentError, PromptTooLongError
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
 from trireme.llm.request import FinishReason
@@ -72,7 +72,7 @@ def test_a_prompt_that_is_too_long_is_known_as_such_on_its_way_to_the_client_and
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (WishError("'n' is missing"), ErrorCode.INVALID_ARG),
+        (InvalidRequestError("'n' is missing"), ErrorCode.INVALID_ARG),
         (SamplingError("'top_p' is 2"), ErrorCode.INVALID_ARG),
         (ChatError("no template"), ErrorCode.INVALID_ARG),
         (TokenizerError("no such token"), ErrorCode.INVALID_ARG),

@@ -64,13 +64,13 @@ class Answer:
 def begin(core: RecordingCore, *requests: list[Answer]) -> None:
     """Lets a model of that engine begin requests, which have these answers."""
     model, answers = TokenModel(INFLIGHT), iter(requests)
-    wishes = SimpleNamespace(is_stop=False, is_stream=False, adapter=None)
+    token_request = SimpleNamespace(is_stop=False, is_stream=False, adapter=None)
     parts: dict[str, Any] = {
         "_core": core, "_limits": None, "_is_decoupled": True, "_types": {}, "_watchdog": SimpleNamespace(active={}),
         "_answers": lambda *given: next(answers),
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("trireme.backends.token_model.engine_model.read_request", lambda *given: wishes)
+        patched.setattr("trireme.backends.token_model.engine_model.read_request", lambda *given: token_request)
         for name, value in parts.items():
             patched.setattr(model, name, value, raising=False)
         for _ in requests:

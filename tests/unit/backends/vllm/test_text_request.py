@@ -9,7 +9,7 @@ import pytest
 
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.tensor import Tensor
-from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.refusals import InvalidRequestError
 from trireme.backends.vllm.text_request import TextRequest, read_text_request
 
 
@@ -37,5 +37,5 @@ def test_options_may_be_texts_of_json() -> None:
 def test_what_is_nested_too_deeply_is_not_read(levels: int) -> None:
     deep = "[" * levels + "]" * levels
     assert read(json.dumps({"seed": deep})).options == {"seed": deep}
-    with pytest.raises(WishError, match="'sampling_parameters' is nested too deeply"):
+    with pytest.raises(InvalidRequestError, match="'sampling_parameters' is nested too deeply"):
         read(f'{{"lora_name": {deep}}}')

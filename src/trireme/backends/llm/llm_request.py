@@ -19,7 +19,7 @@ from trireme.backends.llm.sampling_options import (
 )
 from trireme.backends.llm.tensors import INPUTS, OUTPUTS
 from trireme.backends.python.pb_utils.request import InferenceRequest
-from trireme.backends.served_engine.refusals import WishError, unknown_option
+from trireme.backends.served_engine.refusals import InvalidRequestError, unknown_option
 from trireme.backends.served_engine.returned import asked_for
 from trireme.llm.sampling_params import LongPromptError, SamplingParams
 from trireme.llm.text_engine import Prompt
@@ -45,7 +45,7 @@ MAX_LOGPROBS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class LlmRequest:
     """One request, read."""
 
     prompt: Prompt
@@ -69,12 +69,14 @@ class Wishes:
     """Whether the answer's probabilities are told as vLLM does, and not as OpenAI's API has them."""
 
 
-def read_wishes(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms) -> Wishes:
-    """Raises WishError, SamplingError or the tokenizer's errors."""
+def read_llm_request(
+    request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms
+) -> LlmRequest:
+    """Raises InvalidRequestError, SamplingError or the tokenizer's errors."""
     try:
         return _read(request, tokenizer, names, forms)
     except RecursionError:
-        raise WishError("the request's 'messages' or options are nested too deeply") from None
+        raise InvalidRequestError("the request's 'messages' or options are nested too deeply") from None
 
 
 def read_timeout_s(request: InferenceRequest) -> float | None:
@@ -92,11 +94,13 @@ def read_timeout_s(request: InferenceRequest) -> float | None:
 def _timeout_us(options: Mapping[str, Any]) -> int:
     found: int = number("timeout", options.get("timeout") or 0, int)
     if not 0 <= found < _MOST_US:
-        raise WishError(f"'timeout' must be 0 or more microseconds, less than 2^63, found {reprlib.repr(found)}")
+        raise InvalidRequestError(
+            f"'timeout' must be 0 or more microseconds, less than 2^63, found {reprlib.repr(found)}"
+        )
     return found
 
 
-def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms) -> Wishes:
+def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms) -> LlmRequest:
     inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
     options = _options(inputs, json.loads(request.parameters() or "{}"))
     prompt, is_chat = _prompt(inputs)
@@ -104,7 +108,7 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
     told = asked_for(inputs) & (frozenset(names) or OUTPUTS.keys())
     wanted = _outputs(names, options, told)
     if "delta" in wanted and not is_chat:
-        raise WishError("the output 'delta' comes with 'messages' alone; ask for 'text_output'")
+        raise InvalidRequestError("the output 'delta' comes with 'messages' alone; ask for 'text_output'")
     if wanted & {"cumulative_logprob", "logprobs"} and not options.get("logprobs"):
         options["logprobs"] = 0  # the tokens themselves, where no others are wanted
     if "prompt_logprobs" in wanted:
@@ -125,12 +129,14 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
     if is_stream and params.choices > 1:
         wanted |= {"index"}  # whose piece it is
     if "score" in wanted and not params.beams:
-        raise WishError("the output 'score' comes with a beam search alone: add 'num_beams', or do not ask for it")
+        raise InvalidRequestError(
+            "the output 'score' comes with a beam search alone: add 'num_beams', or do not ask for it"
+        )
     has_prompt = _has_prompt(inputs, options) and not is_chat
     if has_prompt and params.logprobs is not None and "logprobs" in wanted - told:
         params = replace(params, prompt_logprobs=max(params.logprobs, params.prompt_logprobs or 0))
     _check_logprobs(params, len(tokens), forms.max_length - len(tokens))
-    return Wishes(
+    return LlmRequest(
         prompt,
         tokens,
         params,
@@ -165,9 +171,9 @@ def _adapter(options: Mapping[str, Any]) -> str:
     given = {key: options[key] for key in _ADAPTER if options.get(key)}
     for key, value in given.items():
         if not isinstance(value, str):
-            raise WishError(f"'{key}' must be the name of an adapter, found {value!r:.80}")
+            raise InvalidRequestError(f"'{key}' must be the name of an adapter, found {value!r:.80}")
     if len(set(given.values())) > 1:
-        raise WishError(f"{' and '.join(given)} name different adapters; a request is written with one")
+        raise InvalidRequestError(f"{' and '.join(given)} name different adapters; a request is written with one")
     return next(iter(given.values()), "")
 
 
@@ -189,7 +195,7 @@ def _options(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
     options.pop("timeout", None)  # is counted from the request's arrival on
     for key in options.keys() - KNOWN:
         if key in _PROMPT_ELSEWHERE:
-            raise WishError(f"there is no option '{key}'; did you mean the input 'text_input'?")
+            raise InvalidRequestError(f"there is no option '{key}'; did you mean the input 'text_input'?")
         raise unknown_option("option", key, (KNOWN | INPUTS.keys() | {"timeout"}) - IGNORED - {key})
     return {key: value for key, value in options.items() if value is not None}
 
@@ -197,7 +203,7 @@ def _options(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
 def _sampling_parameters(text: str) -> dict[str, Any]:
     found = read_json("sampling_parameters", text)
     if not isinstance(found, dict):
-        raise WishError("'sampling_parameters' must be a JSON object")
+        raise InvalidRequestError("'sampling_parameters' must be a JSON object")
     return found
 
 
@@ -205,12 +211,12 @@ def _prompt(inputs: Mapping[str, Any]) -> tuple[Prompt, bool]:
     given = [name for name in ("text_input", "messages", "input_ids") if name in inputs]
     if len(given) != 1:
         found = " and ".join(f"'{name}'" for name in given) or "none of them"
-        raise WishError(f"a request brings one of 'text_input', 'messages' and 'input_ids', found {found}")
+        raise InvalidRequestError(f"a request brings one of 'text_input', 'messages' and 'input_ids', found {found}")
     values = inputs[given[0]]
     if given[0] == "input_ids":
         wrong = values[(values < 0) | (values >= MAX_ID)]
         if wrong.size:
-            raise WishError(f"'input_ids' has {wrong[0]}, which is no token id")
+            raise InvalidRequestError(f"'input_ids' has {wrong[0]}, which is no token id")
         return values.tolist(), False
     if given[0] == "text_input":
         return _text(values[0]), False
@@ -223,7 +229,7 @@ def _messages(texts: list[str]) -> list[dict[str, Any]]:
         entry = read_json("messages", text)
         found += entry if isinstance(entry, list) else [entry]
     if not found or not all(isinstance(entry, dict) for entry in found):
-        raise WishError("'messages' must be a JSON list of objects, with at least one")
+        raise InvalidRequestError("'messages' must be a JSON list of objects, with at least one")
     return found
 
 
@@ -239,14 +245,16 @@ def _tokens(prompt: Prompt, is_chat: bool, options: Mapping[str, Any], tokenizer
     if not is_chat:
         return cast("list[int]", prompt)
     if number("add_special_tokens", options.get("add_special_tokens", False), bool):
-        raise WishError("'add_special_tokens' must be false for 'messages': the chat template writes special tokens")
+        raise InvalidRequestError(
+            "'add_special_tokens' must be false for 'messages': the chat template writes special tokens"
+        )
     tools = options.get("tools") or None
     if isinstance(tools, str):
         tools = read_json("tools", tools)
     if options.get("tool_choice") == "none":
         tools = None
     if tools is not None and not isinstance(tools, list):
-        raise WishError("'tools' must be a list of tools")
+        raise InvalidRequestError("'tools' must be a list of tools")
     return tokenizer.chat(
         [entry for entry in prompt if isinstance(entry, Mapping)],
         tools=tools,
@@ -259,10 +267,10 @@ def _template_values(given: Any) -> Mapping[str, Any]:
     if isinstance(given, str):
         given = read_json("chat_template_kwargs", given)
     if not isinstance(given, Mapping):
-        raise WishError("'chat_template_kwargs' must be an object")
+        raise InvalidRequestError("'chat_template_kwargs' must be an object")
     for name in _RESERVED:
         if name in given:
-            raise WishError(f"'chat_template_kwargs' must not have '{name}', which the template gets anyway")
+            raise InvalidRequestError(f"'chat_template_kwargs' must not have '{name}', which the template gets anyway")
     return given
 
 
@@ -274,7 +282,7 @@ def _check_logprobs(params: SamplingParams, prompt_size: int, room: int) -> None
     if params.prompt_logprobs is not None:
         count += prompt_size * (params.prompt_logprobs + 1)
     if count > MAX_LOGPROBS:
-        raise WishError(
+        raise InvalidRequestError(
             f"'n', 'max_tokens' and 'logprobs' (or 'top_logprobs', 'prompt_logprobs') ask for {count} probabilities; "
             f"at most {MAX_LOGPROBS} are told"
         )
@@ -285,5 +293,5 @@ def _text(value: Any) -> str:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise WishError(f"a text is not UTF-8: {error}") from None
+            raise InvalidRequestError(f"a text is not UTF-8: {error}") from None
     return str(value)

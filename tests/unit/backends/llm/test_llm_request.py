@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from trireme.backends.llm.answer_form import MAX_TOOLS, AnswerForms
-from trireme.backends.llm.wishes import KNOWN, Wishes, read_timeout_s, read_wishes
+from trireme.backends.llm.llm_request import KNOWN, LlmRequest, read_llm_request, read_timeout_s
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.tensor import Tensor
-from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.refusals import InvalidRequestError
 from trireme.llm import Engine, SamplingError
 from trireme.protocol.openai import options as openai_options
 from trireme.protocol.openai.fields import Fields
 from trireme.protocol.openai.requests import read_chat
 
-Read = Callable[..., Wishes]
+Read = Callable[..., LlmRequest]
 DEEP = "[" * 5_000 + "]" * 5_000
 DEEPER = "[" * 100_000 + "]" * 100_000
 
@@ -71,7 +71,7 @@ DEEPER = "[" * 100_000 + "]" * 100_000
     ],
 )
 def test_wrong_options_are_refused_by_name(read: Read, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(WishError) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         read(**options)
     assert words in str(refused.value)
 
@@ -80,8 +80,8 @@ def test_nested_parameters_are_refused(engine: Engine) -> None:
     for name, text in product(("sampling_parameters", "messages"), (DEEP, DEEPER)):
         tensors = [_text("text_input", "x")] if name != "messages" else []
         request = InferenceRequest("", 0, [*tensors, _text(name, text)], ["text_output"], "scribe")
-        with pytest.raises(WishError, match=f"'{name}' is nested too deeply"):
-            read_wishes(request, engine.tokenizer, ["text_output"], AnswerForms(engine, None, None))
+        with pytest.raises(InvalidRequestError, match=f"'{name}' is nested too deeply"):
+            read_llm_request(request, engine.tokenizer, ["text_output"], AnswerForms(engine, None, None))
 
 
 @pytest.mark.parametrize("options", [{"n": 64, "max_tokens": 10_000, "logprobs": 20}, {"n": 8, "logprobs": 20}])
@@ -90,24 +90,24 @@ def test_probabilities_are_counted_before_they_are_made(engine: Engine, options:
     forms.max_length = 32_768
     tensors = [_text("text_input", "x"), _text("sampling_parameters", json.dumps(options))]
     request = InferenceRequest("", 0, tensors, [], "scribe")
-    with pytest.raises(WishError, match=r"'n', 'max_tokens' and 'logprobs' \(or .*\) ask for"):
-        read_wishes(request, engine.tokenizer, [], forms)
+    with pytest.raises(InvalidRequestError, match=r"'n', 'max_tokens' and 'logprobs' \(or .*\) ask for"):
+        read_llm_request(request, engine.tokenizer, [], forms)
     forms.max_length = 1024
-    assert read_wishes(request, engine.tokenizer, [], forms).params.logprobs == 20
+    assert read_llm_request(request, engine.tokenizer, [], forms).params.logprobs == 20
 
 
 @pytest.mark.parametrize("token", [-1, 2**31, 2**40])
 def test_numbers_that_are_no_token_ids_are_refused(engine: Engine, token: int) -> None:
     tensors = [Tensor("input_ids", np.array([1, token], np.int64)), _text("sampling_parameters", "{}")]
     request = InferenceRequest("", 0, tensors, ["text_output"], "scribe", parameters={"operation": "detokenize"})
-    with pytest.raises(WishError, match=f"'input_ids' has {token}, which is no token id"):
-        read_wishes(request, engine.tokenizer, ["text_output"], AnswerForms(engine, None, None))
+    with pytest.raises(InvalidRequestError, match=f"'input_ids' has {token}, which is no token id"):
+        read_llm_request(request, engine.tokenizer, ["text_output"], AnswerForms(engine, None, None))
 
 
 def test_millions_of_ids_are_looked_at_together(engine: Engine) -> None:
     request = InferenceRequest("", 0, [Tensor("input_ids", np.full(4_000_000, 5, np.int64))], [], "scribe")
     began_s = time.process_time()
-    tokens = engine.encode(read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None)).tokens)
+    tokens = engine.encode(read_llm_request(request, engine.tokenizer, [], AnswerForms(engine, None, None)).tokens)
     assert time.process_time() - began_s < 4  # one by one they take three times as long at least
     assert tokens == [5] * 4_000_000
     assert {type(token) for token in tokens} == {int}
@@ -119,8 +119,8 @@ def test_special_tokens_around_a_text_can_be_left_out(engine: Engine, read: Read
 
 
 def test_usual_values_are_taken(read: Read) -> None:
-    wishes = read(skip_special_tokens=True, stop_token_ids="[3]", logprobs=2, top_k=10**30, prompt_logprobs=None)
-    assert (wishes.params.stop_ids, wishes.params.logprobs, wishes.params.top_k) == ((3,), 2, 0)
+    llm_request = read(skip_special_tokens=True, stop_token_ids="[3]", logprobs=2, top_k=10**30, prompt_logprobs=None)
+    assert (llm_request.params.stop_ids, llm_request.params.logprobs, llm_request.params.top_k) == ((3,), 2, 0)
     assert read(bad_words="whale").params.bad_words == read(bad_words=["whale"]).params.bad_words != ()
     assert read(seed=2**63 - 1).params.seed == 2**63 - 1
     assert math.isclose(read(temperature="0.5").params.temperature, 0.5)
@@ -156,30 +156,30 @@ def test_a_deadline_may_stand_among_the_other_options(
     tensors = [_text("text_input", "x"), _text("sampling_parameters", json.dumps({**options, "max_tokens": 3}))]
     request = InferenceRequest("", 0, tensors, [], "scribe", parameters=parameters)
     assert read_timeout_s(request) == found_s
-    assert read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None)).params.max_tokens == 3
+    assert read_llm_request(request, engine.tokenizer, [], AnswerForms(engine, None, None)).params.max_tokens == 3
 
 
 @pytest.mark.parametrize("timeout", [-1, "soon", 10**400])
 def test_a_deadline_that_is_none_is_refused_wherever_it_stands(timeout: object) -> None:
     tensors = [_text("text_input", "x"), _text("sampling_parameters", json.dumps({"timeout": timeout}))]
-    with pytest.raises(WishError, match="'timeout' must be"):
+    with pytest.raises(InvalidRequestError, match="'timeout' must be"):
         read_timeout_s(InferenceRequest("", 0, tensors, [], "scribe"))
 
 
 def test_options_are_an_object(read: Read, engine: Engine) -> None:
     request = InferenceRequest("", 0, [_text("text_input", "x"), _text("sampling_parameters", json.dumps([1]))], [], "")
-    with pytest.raises(WishError, match="'sampling_parameters' must be a JSON object"):
-        read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None))
+    with pytest.raises(InvalidRequestError, match="'sampling_parameters' must be a JSON object"):
+        read_llm_request(request, engine.tokenizer, [], AnswerForms(engine, None, None))
 
 
 def test_an_output_comes_to_who_names_it(read: Read, fulfil: Any) -> None:
-    wishes = read(
+    llm_request = read(
         text="Once upon", names=("text_output", "logprobs", "prompt_logprobs", "cumulative_logprob"), max_tokens=2
     )
-    (found,) = fulfil(wishes)
+    (found,) = fulfil(llm_request)
     assert found.keys() == {"text_output", "logprobs", "prompt_logprobs", "cumulative_logprob"}
     assert len(json.loads(found["logprobs"][0])["content"]) == 2
-    assert len(json.loads(found["prompt_logprobs"][0])) == len(wishes.tokens)
+    assert len(json.loads(found["prompt_logprobs"][0])) == len(llm_request.tokens)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_an_output_comes_to_who_names_it(read: Read, fulfil: Any) -> None:
     [("score", "'score' comes with a beam search alone"), ("delta", "'delta' comes with 'messages' alone")],
 )
 def test_an_output_that_the_request_cannot_have_is_refused(read: Read, name: str, told: str) -> None:
-    with pytest.raises(WishError, match=told):
+    with pytest.raises(InvalidRequestError, match=told):
         read(text="once", names=("text_output", name))
 
 
@@ -205,8 +205,8 @@ def test_probabilities_that_an_option_asks_for_come_without_names(
 def test_a_flag_is_no_text(engine: Engine, name: str) -> None:
     parameters = {name: "false"}
     request = InferenceRequest("", 0, [_text("text_input", "once")], ["text_output"], "scribe", parameters=parameters)
-    with pytest.raises(WishError, match=f"'{name}' must be true or false, found 'false'"):
-        read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None))
+    with pytest.raises(InvalidRequestError, match=f"'{name}' must be true or false, found 'false'"):
+        read_llm_request(request, engine.tokenizer, [], AnswerForms(engine, None, None))
 
 
 def test_no_limit_is_said_with_none_or_minus_one(read: Read) -> None:
