@@ -15,6 +15,7 @@ from collections.abc import Sequence as Items
 from typing import Any
 
 from trireme.llm.adapters.adapter import PlacedAdapter
+from trireme.llm.admission_errors import EngineBusyError, EngineClosedError
 from trireme.llm.arrivals.inbox import Inbox
 from trireme.llm.arrivals.intake import Intake
 from trireme.llm.beams.group import BeamGroup
@@ -29,7 +30,6 @@ from trireme.llm.scheduler import Scheduler
 from trireme.llm.speculation.speculator import make_speculator
 from trireme.llm.stats import EngineStats, StatsRecorder
 from trireme.llm.step_plan import StepPlan
-from trireme.llm.unbegun import EngineBusyError, EngineClosedError
 from trireme.llm.warm_up import WarmUps
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from trireme.llm.admission_errors import EngineBusyError, EngineClosedError
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.executors.port import StepResult
@@ -17,7 +18,6 @@ from trireme.llm.options import EngineOptions
 from trireme.llm.request import FinishReason, SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.step_plan import StepPlan
-from trireme.llm.unbegun import EngineBusyError, EngineClosedError
 
 
 class ClosingBias(Mapping[int, float]):

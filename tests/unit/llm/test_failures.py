@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from trireme.llm import Engine, EngineOptions
+from trireme.llm.admission_errors import EngineClosedError
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.grammar.token_bits import TokenBits, every_token
 from trireme.llm.models.catalog import load_weights, read_spec
@@ -19,7 +20,6 @@ from trireme.llm.sampling_params import SamplingError, SamplingParams
 from trireme.llm.scheduler import Scheduler
 from trireme.llm.text_engine import GenerationError
 from trireme.llm.tokenizer.loading import load_tokenizer
-from trireme.llm.unbegun import EngineClosedError
 
 SHIPPED = Path(__file__).parents[3] / "examples" / "model_repository" / "scribe" / "1"
 HAS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")

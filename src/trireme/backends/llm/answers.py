@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from trireme.backends.llm.chat_message import ChatMessage
+from trireme.backends.llm.llm_request import LlmRequest
 from trireme.backends.llm.logprobs import LogprobTexts
 from trireme.backends.llm.totals import Totals
-from trireme.backends.llm.llm_request import LlmRequest
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
-from trireme.backends.served_engine.pacing import Pacer, joined
 from trireme.backends.served_engine.refusals import end_code
+from trireme.backends.served_engine.slow_streams import SlowStreams, joined
 from trireme.llm.generation import TextOutput, Usage
 from trireme.llm.request import FinishReason, TokenLogprobs
 from trireme.llm.tokenizer.port import Tokenizer
@@ -41,14 +41,14 @@ class Answer:
         tokenizer: Tokenizer,
         on_end: Callable[[TextOutput], None],
         cancel: Callable[[], None] = lambda: None,
-        pacer: Pacer | None = None,
+        slow_streams: SlowStreams | None = None,
     ) -> None:
         """`on_end` is called once, with the last output; `cancel` ends what is under way where one choice fails.
 
-        `pacer` goes on where the client is slower than the answer is written; without one, the thread that writes texts
-        waits for it.
+        `slow_streams` goes on where the client is slower than the answer is written; without one, the thread that
+        writes texts waits for it.
         """
-        self._pacer = pacer
+        self._slow_streams = slow_streams
         self._lock = threading.Lock()
         self._held: dict[int, list[TextOutput]] = {}
         """What may not be sent yet of each choice, at most the answer itself; the one that ends the answer is last."""
@@ -72,7 +72,7 @@ class Answer:
         with self._lock:
             if output.prompt_logprobs is not None:
                 self._prompt_logprobs = output.prompt_logprobs
-            if self._pacer is None or not (self._held or not self._sender.has_credit()):
+            if self._slow_streams is None or not (self._held or not self._sender.has_credit()):
                 self._handle(output)
                 return
             is_first = not self._held
@@ -80,7 +80,7 @@ class Answer:
             held.append(output)
             self._held[output.index] = held
         if is_first:
-            self._pacer.add(self)
+            self._slow_streams.add(self)
 
     def can_go_on(self) -> bool:
         """Whether something is held that may be sent by now."""

@@ -11,9 +11,9 @@ from trireme.backends.llm import tensors
 from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, tokens_answer
+from trireme.backends.llm.llm_request import LlmRequest, read_llm_request, read_timeout_s
+from trireme.backends.llm.pending_requests import PendingRequests
 from trireme.backends.llm.settings import read_settings
-from trireme.backends.llm.unbegun_requests import UnbegunRequests
-from trireme.backends.llm.llm_request import LlmRequest, read_timeout_s, read_llm_request
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.logger import route_records_of
 from trireme.backends.python.pb_utils.model_config import ModelConfig
@@ -23,8 +23,8 @@ from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLET
 from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.engine_watchdog import EngineWatchdog
 from trireme.backends.served_engine.metrics import EngineMetrics
-from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import InvalidRequestError, begin_each
+from trireme.backends.served_engine.slow_streams import SlowStreams
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.chat.formats import find_reasoning, find_tool_format
 from trireme.llm.generation import Generation, TextOutput
@@ -57,12 +57,12 @@ class TritonPythonModel:
             settings.max_new_tokens,
         )
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
-        self._unbegun = UnbegunRequests(self._engine, settings.options.max_waiting)
+        self._pending = PendingRequests(self._engine, settings.options.max_waiting)
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
             self._adapter_metrics = AdapterMetrics(self._engine.adapters, config["name"], args["model_version"])
         self._watchdog = EngineWatchdog(self._engine.core, settings.options.step_timeout_s, self._look_around)
-        self._pacer = Pacer(pb_runtime.current().channel.wait_until)
+        self._slow_streams = SlowStreams(pb_runtime.current().channel.wait_until)
         self._watchdog.start()
 
     def execute(self, requests: list[InferenceRequest]) -> None:
@@ -79,7 +79,7 @@ class TritonPythonModel:
                 request, self._engine.tokenizer, request.requested_output_names(), self._forms
             )
         except NewGrammarError as new:
-            self._unbegun.compile(new, sender, deadline, partial(self._begin_until, deadline, request, sender))
+            self._pending.compile(new, sender, deadline, partial(self._begin_until, deadline, request, sender))
             return
         if llm_request.operation:
             self._answer_about_tokens(llm_request, sender)
@@ -87,7 +87,7 @@ class TritonPythonModel:
             self._submit(llm_request, sender, deadline)
         else:
             begin = partial(self._submit_adapted, llm_request, sender, deadline)
-            self._unbegun.adapt(llm_request.adapter, sender, deadline, begin)
+            self._pending.adapt(llm_request.adapter, sender, deadline, begin)
 
     def _submit_adapted(
         self, llm_request: LlmRequest, sender: InferenceResponseSender, deadline: float | None, adapter: PlacedAdapter
@@ -104,11 +104,11 @@ class TritonPythonModel:
         """Ends what is under way and gives the device's memory back."""
         self._watchdog.stop()
         self._engine.close()
-        self._unbegun.stop()
+        self._pending.stop()
 
     def _look_around(self) -> None:
         """Now and then, in the watchdog's thread."""
-        self._unbegun.end_overdue()
+        self._pending.end_overdue()
         self._metrics.update()
         if self._adapter_metrics is not None:
             self._adapter_metrics.update()
@@ -138,7 +138,7 @@ class TritonPythonModel:
             answer(output)
 
         try:
-            answer = Answer(llm_request, sender, self._engine.tokenizer, on_end, cancel, self._pacer)
+            answer = Answer(llm_request, sender, self._engine.tokenizer, on_end, cancel, self._slow_streams)
         except Exception:
             if adapter is not None:
                 self._engine.adapters.give_back(adapter)

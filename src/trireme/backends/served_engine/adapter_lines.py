@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from trireme.backends.served_engine.waiting_requests import Made, Waiter, WaitingRequests
+from trireme.backends.served_engine.waiting_requests import Prepared, Waiter, WaitingRequests
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.adapters.store import AdapterStore
-from trireme.llm.unbegun import IsWanted
+from trireme.llm.admission_errors import IsWanted
 
 BeginAdapted = Callable[[PlacedAdapter], None]
 """Begins a request with its adapter, and gives that back at the end."""
@@ -31,9 +31,9 @@ class AdapterLines:
             begin(adapter)
             return
 
-        def make(is_wanted: IsWanted) -> Made:
+        def make(is_wanted: IsWanted) -> Prepared:
             taken = self._store.take(name, is_wanted)
-            return Made(partial(begin, taken), partial(self._store.give_back, taken))
+            return Prepared(partial(begin, taken), partial(self._store.give_back, taken))
 
         line = self._loads if self._store.has(name) else self._searches
         line.add(waiter, make, deadline)

@@ -17,7 +17,7 @@ from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.request import FinishReason
 from trireme.llm.sampling_params import LongPromptError, SamplingError
 from trireme.llm.tokenizer.port import ChatError, TokenizerError
-from trireme.llm.unbegun import EngineBusyError, EngineClosedError
+from trireme.llm.admission_errors import EngineBusyError, EngineClosedError
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.backends.served_engine.refusals import code_of, end_code, refusal
+from trireme.llm.admission_errors import EngineBusyError, IsWanted, NotWantedError
 from trireme.llm.request import FinishReason
-from trireme.llm.unbegun import EngineBusyError, IsWanted, NotWantedError
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class WaitingSender:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Prepared:
     """What a request needed is there."""
 
     begin: Callable[[], None]
@@ -67,14 +67,14 @@ class Made:
     """Called in its place where the request was ended meanwhile."""
 
 
-Make = Callable[[IsWanted], Made]
+Prepare = Callable[[IsWanted], Prepared]
 """Makes what a request needs, and may give up with NotWantedError once nobody wants it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
     waiter: Waiter
-    make: Make
+    make: Prepare
     deadline: float | None
     needed: Hashable
     """What others may wait for as well; an object of its own, where nobody else does."""
@@ -121,7 +121,7 @@ class WaitingRequests:
     def add(
         self,
         waiter: Waiter,
-        make: Make,
+        make: Prepare,
         deadline: float | None = None,
         needed: Hashable = None,
     ) -> None:

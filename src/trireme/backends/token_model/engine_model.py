@@ -20,8 +20,8 @@ from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLET
 from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.engine_watchdog import EngineWatchdog
 from trireme.backends.served_engine.metrics import EngineMetrics
-from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import begin_each, code_of
+from trireme.backends.served_engine.slow_streams import SlowStreams
 from trireme.backends.token_model.adapted_requests import AdaptedRequests
 from trireme.backends.token_model.answer_sender import AnswerSender, SharedSender
 from trireme.backends.token_model.checkpoint_folder import tokenizer_sizes
@@ -81,7 +81,7 @@ class TokenModel:
             engine.options.adapters is not None,
             cache(lambda: tokenizer_sizes(engine.folder)),
         )
-        self._pacer = Pacer(pb_runtime.current().channel.wait_until)
+        self._slow_streams = SlowStreams(pb_runtime.current().channel.wait_until)
         self._metrics = EngineMetrics(self._core, config["name"], args["model_version"])
         if engine.options.adapters is not None:
             store = AdapterStore(spec, engine.options, executor)
@@ -177,7 +177,7 @@ class TokenModel:
             sender,
             self._core.cancel,
             on_end,
-            self._pacer,
+            self._slow_streams,
             is_stream=is_stream,
             has_prompt=self._has_prompt,
         )

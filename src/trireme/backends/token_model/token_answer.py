@@ -15,8 +15,8 @@ from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
-from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import end_code
+from trireme.backends.served_engine.slow_streams import SlowStreams
 from trireme.backends.token_model.answer_sender import AnswerSender, SharedSender
 from trireme.backends.token_model.family import Family
 from trireme.backends.token_model.token_request import Row, TokenRequest
@@ -40,7 +40,7 @@ class Lane:
 class TokenAnswer:
     """Takes outputs in one thread; `stop` and `cancel` may be called from any.
 
-    Where the client takes its time, its tokens are kept and `pacer` goes on with them.
+    Where the client takes its time, its tokens are kept and `slow_streams` goes on with them.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TokenAnswer:
         sender: AnswerSender,
         end_sequence: Callable[[int, FinishReason], None],
         on_end: Callable[[], None],
-        pacer: Pacer,
+        slow_streams: SlowStreams,
         *,
         is_stream: bool,
         has_prompt: bool,
@@ -63,7 +63,7 @@ class TokenAnswer:
         self._sender = sender
         self._end_sequence = end_sequence
         self._on_end = on_end
-        self._pacer = pacer
+        self._slow_streams = slow_streams
         self._lock = sender.lock if isinstance(sender, SharedSender) else threading.RLock()
         self._is_held = False
         self._is_stream = is_stream
@@ -120,13 +120,13 @@ class TokenAnswer:
                 self._is_stopped = True
                 self._after_stop.append(then)
                 if not self._has_begun:
-                    self._end_unbegun()
+                    self._end_pending()
         if is_running:
             self.cancel()
         else:
             then()
 
-    def _end_unbegun(self) -> None:
+    def _end_pending(self) -> None:
         for lane in self.lanes:
             lane.is_finished = True
         try:
@@ -198,7 +198,7 @@ class TokenAnswer:
         lane.is_finished = reason is not None
         if not self._is_held and not self._flush():
             self._is_held = True
-            self._pacer.add(self)
+            self._slow_streams.add(self)
 
     def _flush(self) -> bool:
         """Sends what there is; false where the client has to take something before more may follow."""

@@ -13,8 +13,8 @@ from trireme.backends.python.pb_utils.logger import route_records_of
 from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
-from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import begin_each
+from trireme.backends.served_engine.slow_streams import SlowStreams
 from trireme.backends.vllm import tensors
 from trireme.backends.vllm.engine_file import read_engine_file, read_own_settings
 from trireme.backends.vllm.lora_file import read_lora_file
@@ -40,7 +40,7 @@ class TritonPythonModel:
         for room in ("trireme.llm", "trireme.backends.vllm"):
             route_records_of(room)
         config = json.loads(args["model_config"])
-        self._pacer = Pacer(pb_runtime.current().channel.wait_until)
+        self._slow_streams = SlowStreams(pb_runtime.current().channel.wait_until)
         self._engine = self._load(config, args)
 
     def execute(self, requests: list[InferenceRequest]) -> None:
@@ -68,6 +68,6 @@ class TritonPythonModel:
         return OwnEngine(settings, config["name"], args["model_version"])
 
     def _begin(self, request: InferenceRequest, sender: InferenceResponseSender) -> None:
-        answer = TextAnswer(read_text_request(request, self._adapters), sender, self._pacer, lambda: None)
+        answer = TextAnswer(read_text_request(request, self._adapters), sender, self._slow_streams, lambda: None)
         timeout_us = request.timeout()
         self._engine.submit(answer, timeout_us / 1e6 if timeout_us else None)

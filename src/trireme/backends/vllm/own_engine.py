@@ -11,9 +11,9 @@ from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.llm.answer_form import OPTIONS, AnswerForms
 from trireme.backends.llm.answers import REASONS
 from trireme.backends.llm.logprobs import by_id
+from trireme.backends.llm.pending_requests import PendingRequests
 from trireme.backends.llm.sampling_options import MAX_TOKENS, SAMPLING_OPTIONS, read_params
 from trireme.backends.llm.settings import Settings
-from trireme.backends.llm.unbegun_requests import UnbegunRequests
 from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.engine_watchdog import EngineWatchdog
 from trireme.backends.served_engine.metrics import EngineMetrics
@@ -42,7 +42,7 @@ class OwnEngine:
         )
         report_devices(self._engine.core.executor, settings.device)
         self._forms = AnswerForms(self._engine, None, None)
-        self._unbegun = UnbegunRequests(self._engine, settings.options.max_waiting)
+        self._pending = PendingRequests(self._engine, settings.options.max_waiting)
         self._metrics = EngineMetrics(self._engine.core, name, version)
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
@@ -57,7 +57,7 @@ class OwnEngine:
 
     def _look_around(self) -> None:
         """Now and then, in the watchdog's thread."""
-        self._unbegun.end_overdue()
+        self._pending.end_overdue()
         self._metrics.update()
         if self._adapter_metrics is not None:
             self._adapter_metrics.update()
@@ -72,12 +72,12 @@ class OwnEngine:
             begin = self._read(answer)
         except NewGrammarError as new:
             again = partial(self._begin_until, deadline, answer)
-            self._unbegun.compile(new, answer.sender, deadline, again)
+            self._pending.compile(new, answer.sender, deadline, again)
             return
         if not answer.request.adapter:
             begin(deadline)
         else:
-            self._unbegun.adapt(answer.request.adapter, answer.sender, deadline, partial(begin, deadline))
+            self._pending.adapt(answer.request.adapter, answer.sender, deadline, partial(begin, deadline))
 
     def _read(self, answer: TextAnswer) -> _Begin:
         """What begins a request; raises NewGrammarError where its grammar has to be compiled before."""
@@ -123,7 +123,7 @@ class OwnEngine:
         """Ends what is under way and gives the device's memory back."""
         self._watchdog.stop()
         self._engine.close()
-        self._unbegun.stop()
+        self._pending.stop()
 
     def ended(self, listener: _Listener, output: TextOutput) -> None:
         """A request has its last output."""

@@ -16,8 +16,8 @@ from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
-from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.returned import number_tensors
+from trireme.backends.served_engine.slow_streams import SlowStreams
 from trireme.backends.vllm.text_request import TextRequest
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class TextAnswer:
 
     request: TextRequest
     sender: InferenceResponseSender
-    pacer: Pacer
+    slow_streams: SlowStreams
     cancel: Callable[[], None]
     """Ends what is under way."""
     input_count: int = 0
@@ -95,7 +95,7 @@ class TextAnswer:
             if self._is_held or self._try_to_flush():
                 return
             self._is_held = True
-        self.pacer.add(self)
+        self.slow_streams.add(self)
 
     def fail(self, text: str, code: ErrorCode) -> None:
         """Tells the client, once."""

@@ -14,9 +14,9 @@ from trireme.core.close_names import closest
 from trireme.huggingface.adapters import AdapterListing, has_adapter
 from trireme.llm.adapters.adapter import AdaptableExecutor, AdapterError, PlacedAdapter, UnknownAdapterError
 from trireme.llm.adapters.reading import read_adapter
+from trireme.llm.admission_errors import EngineClosedError, IsWanted, NotWantedError, always
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
-from trireme.llm.unbegun import EngineClosedError, IsWanted, NotWantedError, always
 
 log = logging.getLogger(__name__)
 

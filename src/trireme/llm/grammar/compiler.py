@@ -24,7 +24,7 @@ from trireme.llm.grammar.trial_main import compiled, want_of_address_space
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.tokenizer.port import Tokenizer
-from trireme.llm.unbegun import EngineBusyError, IsWanted, NotWantedError, always
+from trireme.llm.admission_errors import EngineBusyError, IsWanted, NotWantedError, always
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_CHOICES = 4096

@@ -14,7 +14,7 @@ from typing import Any, Final
 from trireme.llm.grammar import trial_main
 from trireme.llm.grammar.trial_line import TURN_SECONDS, NoTrialError, TrialLine
 from trireme.llm.grammar.trial_process import TrialProcess, Tried
-from trireme.llm.unbegun import IsWanted, always
+from trireme.llm.admission_errors import IsWanted, always
 
 _NICENESS: Final = 5
 """Of trials behind the first turn: beside the engine's steps, and beside others' first turns."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from trireme.llm.unbegun import IsWanted, NotWantedError
+from trireme.llm.admission_errors import IsWanted, NotWantedError
 
 TURN_SECONDS: Final = (0.02, 0.3, 5.0)
 """How long a grammar is tried at its first turn, at the second and at the last, in seconds of processor time. Those

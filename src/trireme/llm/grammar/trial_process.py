@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from trireme.llm.grammar import trial_main
 from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.grammar.wide_objects import wide_objects
-from trireme.llm.unbegun import IsWanted, NotWantedError
+from trireme.llm.admission_errors import IsWanted, NotWantedError
 from trireme.machine.helper_process import HelperProcess
 
 _START_SECONDS: Final = 60.0

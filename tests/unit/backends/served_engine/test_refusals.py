@@ -15,10 +15,10 @@ from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLET
 from trireme.backends.served_engine.refusals import InvalidRequestError, begin_each, end_code, unknown_option
 from trireme.core.errors import InvalidArgumentError, PromptTooLongError
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
+from trireme.llm.admission_errors import EngineBusyError, EngineClosedError
 from trireme.llm.request import FinishReason
 from trireme.llm.sampling_params import LongPromptError, SamplingError
 from trireme.llm.tokenizer.port import ChatError, TokenizerError
-from trireme.llm.unbegun import EngineBusyError, EngineClosedError
 
 
 class Asked:

@@ -12,9 +12,9 @@ import pytest
 from waiting import until
 from waiting_senders import Sender
 
-from trireme.backends.served_engine.waiting_requests import Made, Make, WaitingRequests, WaitingSender
+from trireme.backends.served_engine.waiting_requests import Prepare, Prepared, WaitingRequests, WaitingSender
+from trireme.llm.admission_errors import EngineBusyError, IsWanted, NotWantedError
 from trireme.llm.sampling_params import SamplingError
-from trireme.llm.unbegun import EngineBusyError, IsWanted, NotWantedError
 
 T = TypeVar("T")
 
@@ -28,9 +28,9 @@ def nothing() -> None:
     """Begins a request that is of no interest."""
 
 
-def noting(found: list[T], value: T) -> Make:
+def noting(found: list[T], value: T) -> Prepare:
     """Makes nothing, and notes who is begun."""
-    return lambda is_wanted: Made(lambda: found.append(value))
+    return lambda is_wanted: Prepared(lambda: found.append(value))
 
 
 class Held:
@@ -41,10 +41,10 @@ class Held:
         self._released = threading.Event()
         reached = threading.Event()
 
-        def hold(is_wanted: IsWanted) -> Made:
+        def hold(is_wanted: IsWanted) -> Prepared:
             reached.set()
             self._released.wait(20)
-            return Made(nothing)
+            return Prepared(nothing)
 
         self.waiting.add(waiter(), hold)
         assert reached.wait(20)
@@ -69,15 +69,15 @@ def test_those_that_wait_for_the_same_take_no_thread_from_others() -> None:
     is_made, other_is_made = threading.Event(), threading.Event()
     late = Sender()
 
-    def make(is_wanted: IsWanted) -> Made:
+    def make(is_wanted: IsWanted) -> Prepared:
         is_made.wait(20)
-        return Made(lambda: found.append("first"))
+        return Prepared(lambda: found.append("first"))
 
     waiting.add(waiter(), make, None, "the same")
     for name in ("second", "third"):
         waiting.add(waiter(), noting(found, name), None, "the same")
     waiting.add(waiter(late), noting(found, "late"), time.monotonic() - 1, "the same")
-    waiting.add(waiter(), lambda is_wanted: Made(other_is_made.set), None, "another")
+    waiting.add(waiter(), lambda is_wanted: Prepared(other_is_made.set), None, "another")
     assert other_is_made.wait(20)
     waiting.end_overdue()
     assert late.told == ["the request was ended: timeout"]
@@ -92,7 +92,7 @@ def test_nothing_is_left_of_them_that_a_garbage_collection_had_to_find(needed: s
     waiting, found = WaitingRequests(0, "adapters to be read"), list[str]()
     held: list[weakref.ref[Any]] = []
 
-    def fail(is_wanted: IsWanted) -> Made:
+    def fail(is_wanted: IsWanted) -> Prepared:
         raise SamplingError("no such thing")
 
     gc.collect()
@@ -123,7 +123,7 @@ def test_one_that_has_left_leaves_the_making_to_the_next() -> None:
 def test_one_that_cannot_even_be_refused_leaves_none_behind_it_alone() -> None:
     held, found, mute = Held(0), list[str](), Sender()
 
-    def fail(is_wanted: IsWanted) -> Made:
+    def fail(is_wanted: IsWanted) -> Prepared:
         raise SamplingError("no such thing")
 
     def lost(response: Any, flags: int) -> None:
@@ -139,7 +139,7 @@ def test_one_that_cannot_even_be_refused_leaves_none_behind_it_alone() -> None:
 def test_what_cannot_be_made_is_told() -> None:
     held, sender = Held(2), Sender()
 
-    def fail(is_wanted: IsWanted) -> Made:
+    def fail(is_wanted: IsWanted) -> Prepared:
         raise SamplingError("no such thing")
 
     held.waiting.add(waiter(sender), fail)
@@ -171,22 +171,22 @@ class Making:
 
     def __init__(self) -> None:
         self.has_begun, self.has_begun_again = threading.Event(), threading.Event()
-        self.news = threading.Condition()
+        self.changed = threading.Condition()
         self.is_there = False
         self.told: list[str] = []
 
-    def __call__(self, is_wanted: IsWanted) -> Made:
+    def __call__(self, is_wanted: IsWanted) -> Prepared:
         (self.has_begun_again if self.has_begun.is_set() else self.has_begun).set()
-        with self.news:
-            assert self.news.wait_for(lambda: self.is_there or not is_wanted(), 60)
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.is_there or not is_wanted(), 60)
         if not self.is_there:
             self.told.append("given up")
             raise NotWantedError
-        return Made(lambda: self.told.append("begun"), lambda: self.told.append("given back"))
+        return Prepared(lambda: self.told.append("begun"), lambda: self.told.append("given back"))
 
     def look_again(self) -> None:
-        with self.news:
-            self.news.notify_all()
+        with self.changed:
+            self.changed.notify_all()
 
     def be_there(self) -> None:
         self.is_there = True

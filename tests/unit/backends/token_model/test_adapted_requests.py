@@ -13,7 +13,7 @@ from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.token_model.adapted_requests import AdaptedRequests
 from trireme.backends.token_model.token_answer import TokenAnswer
 from trireme.llm.adapters.adapter import PlacedAdapter, UnknownAdapterError
-from trireme.llm.unbegun import EngineBusyError, IsWanted
+from trireme.llm.admission_errors import EngineBusyError, IsWanted
 
 
 class FullStore:

@@ -17,7 +17,7 @@ from trireme.llm.sampling_params import SamplingParams
 
 
 class Client:
-    """What the sender of a request does, with credits that the test gives; stands for the pacer as well."""
+    """What the sender of a request does, with credits that the test gives; stands for the slow_streams as well."""
 
     def __init__(self, credit: int) -> None:
         self.credit = credit
@@ -37,13 +37,13 @@ class Client:
         self.held.append(answer)
 
 
-def begin(client: Any, pacer: Any = None) -> tuple[TokenAnswer, list[str]]:
+def begin(client: Any, slow_streams: Any = None) -> tuple[TokenAnswer, list[str]]:
     ended: list[str] = []
     row = Row([5], SamplingParams(max_tokens=4), (), (), 0)
     request = TokenRequest([row], 1, 1, True, False, False, frozenset(["output_ids"]))
     answer = TokenAnswer(
         request, INFLIGHT, {"output_ids": np.int32}, client, lambda number, reason: None, lambda: ended.append("end"),
-        pacer or client, is_stream=True, has_prompt=False,
+        slow_streams or client, is_stream=True, has_prompt=False,
     )  # fmt: skip
     return answer, ended
 

@@ -10,7 +10,7 @@ from trireme.backends.vllm.text_request import TextRequest
 
 
 class Client:
-    """What the sender of a request does, with credits that the test gives; stands for the pacer as well."""
+    """What the sender of a request does, with credits that the test gives; stands for the slow_streams as well."""
 
     def __init__(self, credit: int) -> None:
         self.credit = credit

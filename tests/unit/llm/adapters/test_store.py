@@ -14,9 +14,9 @@ from tiny_language_models import TinyModel
 
 from trireme.llm.adapters.adapter import Adapter, AdapterError, UnknownAdapterError
 from trireme.llm.adapters.store import AdapterStore
+from trireme.llm.admission_errors import EngineClosedError, NotWantedError
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.options import EngineOptions
-from trireme.llm.unbegun import EngineClosedError, NotWantedError
 
 Models = Callable[[str], TinyModel]
 

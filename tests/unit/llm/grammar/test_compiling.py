@@ -23,7 +23,7 @@ from trireme.llm.grammar.trial import TrialError
 from trireme.llm.grammar.trial_line import NoTrialError
 from trireme.llm.grammar.trial_main import compiled
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
-from trireme.llm.unbegun import EngineBusyError, NotWantedError
+from trireme.llm.admission_errors import EngineBusyError, NotWantedError
 
 
 @pytest.mark.parametrize(

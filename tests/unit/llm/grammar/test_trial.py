@@ -19,7 +19,7 @@ from trireme.llm.grammar import trial_main, trial_process
 from trireme.llm.grammar.sources import json_source, lark_source
 from trireme.llm.grammar.trial import GrammarTrials, TrialError
 from trireme.llm.grammar.trial_line import AT_A_TIME, NoTrialError
-from trireme.llm.unbegun import NotWantedError
+from trireme.llm.admission_errors import NotWantedError
 
 LONG_RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
 LONG_TERMINALS = "start: T0\n" + "\n".join(f'T{at}: "a" T{at + 1}' for at in range(5000)) + '\nT5000: "b"'

@@ -12,7 +12,7 @@ from waiting import until
 
 from trireme.llm.grammar import trial_line
 from trireme.llm.grammar.trial_line import AT_A_TIME, MAX_SLOW, NoTrialError, TrialLine
-from trireme.llm.unbegun import NotWantedError, always
+from trireme.llm.admission_errors import NotWantedError, always
 
 
 class Asked:

@@ -11,7 +11,7 @@ from waiting import until
 
 from trireme.backends.llm.answers import Answer
 from trireme.backends.llm.llm_request import LlmRequest
-from trireme.backends.served_engine.pacing import Pacer
+from trireme.backends.served_engine.slow_streams import SlowStreams
 from trireme.llm import Engine
 from trireme.llm.generation import TextOutput, Usage
 from trireme.llm.request import FinishReason, TokenLogprobs
@@ -60,16 +60,16 @@ def piece(index: int, text: str, is_last: bool = False) -> TextOutput:
 
 def test_a_slow_stream_holds_up_no_other(engine: Engine, read: Read) -> None:
     changed = threading.Condition()
-    pacer = Pacer(wait_with(changed))
+    slow_streams = SlowStreams(wait_with(changed))
     slow, fast = SlowSender(changed, 1), SlowSender(changed, 100)
     ends: list[str] = []
     sender: Any = slow
     slow_answer = Answer(
-        read(text="x", stream=True), sender, engine.tokenizer, lambda _: ends.append("slow"), pacer=pacer
+        read(text="x", stream=True), sender, engine.tokenizer, lambda _: ends.append("slow"), slow_streams=slow_streams
     )
     sender = fast
     fast_answer = Answer(
-        read(text="x", stream=True), sender, engine.tokenizer, lambda _: ends.append("fast"), pacer=pacer
+        read(text="x", stream=True), sender, engine.tokenizer, lambda _: ends.append("fast"), slow_streams=slow_streams
     )
     for number in range(5):
         slow_answer(piece(0, f"a{number} "))
@@ -88,7 +88,11 @@ def test_choices_of_a_slow_stream_stay_apart(engine: Engine, read: Read) -> None
     changed = threading.Condition()
     slow: Any = SlowSender(changed, 0)
     answer = Answer(
-        read(text="x", stream=True, n=2), slow, engine.tokenizer, lambda _: None, pacer=Pacer(wait_with(changed))
+        read(text="x", stream=True, n=2),
+        slow,
+        engine.tokenizer,
+        lambda _: None,
+        slow_streams=SlowStreams(wait_with(changed)),
     )
     for index in (0, 1, 0, 1):
         answer(piece(index, f"{index} "))
@@ -108,7 +112,11 @@ def test_a_choice_that_ends_last_of_all_takes_no_other_with_it(engine: Engine, r
     slow = SlowSender(changed, 0)
     sender: Any = slow
     answer = Answer(
-        read(text="x", stream=True, n=3), sender, engine.tokenizer, lambda _: None, pacer=Pacer(wait_with(changed))
+        read(text="x", stream=True, n=3),
+        sender,
+        engine.tokenizer,
+        lambda _: None,
+        slow_streams=SlowStreams(wait_with(changed)),
     )
     for index in (0, 1, 2):
         answer(piece(index, f"{index} "))

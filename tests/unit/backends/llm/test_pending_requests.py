@@ -15,13 +15,13 @@ from tiny_language_models import build
 from waiting import until
 from waiting_senders import Sender
 
-from trireme.backends.llm.unbegun_requests import UnbegunRequests
+from trireme.backends.llm.pending_requests import PendingRequests
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.adapters.store import AdapterStore
+from trireme.llm.admission_errors import IsWanted, NotWantedError
 from trireme.llm.grammar.compiler import NewGrammarError
 from trireme.llm.options import EngineOptions
-from trireme.llm.unbegun import IsWanted, NotWantedError
 
 
 class Prepared:
@@ -34,7 +34,7 @@ class Prepared:
         self.store = AdapterStore(executor.spec, EngineOptions(adapters=folder / "adapters", max_adapters=2), executor)
         self.look_again = threading.Event()
         grammars = SimpleNamespace(look_again=self.look_again.set, compiles_at_once=True)
-        self.all: Any = UnbegunRequests(SimpleNamespace(adapters=self.store, grammars=grammars), 100)  # type: ignore[arg-type]
+        self.all: Any = PendingRequests(SimpleNamespace(adapters=self.store, grammars=grammars), 100)  # type: ignore[arg-type]
         self.begun: list[PlacedAdapter] = []
 
     def ask(self, name: str, deadline: float | None = None) -> Sender:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.served_engine.adapter_lines import AdapterLines, BeginAdapted
-from trireme.backends.served_engine.waiting_requests import Made, WaitingRequests, WaitingSender
+from trireme.backends.served_engine.waiting_requests import Prepared, WaitingRequests, WaitingSender
 from trireme.llm.grammar.compiler import NewGrammarError
 from trireme.llm.grammar.trial_line import MAX_IN_LINE
 from trireme.llm.text_engine import Engine
-from trireme.llm.unbegun import IsWanted
+from trireme.llm.admission_errors import IsWanted
 
 
-class UnbegunRequests:
+class PendingRequests:
     """Of one engine; a request that is ended meanwhile, by its time or its client, is answered at once."""
 
     def __init__(self, engine: Engine, max_waiting: int) -> None:
@@ -29,9 +29,9 @@ class UnbegunRequests:
     ) -> None:
         """Lets a request be begun once its grammar is kept; raises EngineBusyError where too many wait."""
 
-        def make(is_wanted: IsWanted) -> Made:
+        def make(is_wanted: IsWanted) -> Prepared:
             new.compile(is_wanted)
-            return Made(begin)
+            return Prepared(begin)
 
         self._compiles.add(WaitingSender(sender), make, deadline, new.grammar)
 

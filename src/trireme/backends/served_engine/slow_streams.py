@@ -20,7 +20,7 @@ class HeldAnswer(Protocol):
         """Sends what it may; whether nothing is held any more."""
 
 
-class Pacer:
+class SlowStreams:
     """Waits for the clients of such streams, in a thread of its own that is started when it is first needed."""
 
     def __init__(self, wait_until: Callable[[Callable[[], object]], None]) -> None:
