@@ -1,5 +1,5 @@
 """Why a request is not begun: the engine takes no more, has too much to do, or nobody waits any more for what is being
-made for it, a grammar that is tried, an adapter that waits for its place."""
+made for it, a grammar that is checked, an adapter that waits for its place."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from running_server import RunningServer
 
-from trireme.llm.grammar.trial_line import MAX_SLOW
+from trireme.llm.grammar.compile_check_queue import MAX_SLOW
 
 RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
 TERMINALS = "start: T0\n" + "\n".join(f'T{at}: "a" T{at + 1}' for at in range(5000)) + '\nT5000: "b"'

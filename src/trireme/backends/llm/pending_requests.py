@@ -7,10 +7,10 @@ from collections.abc import Callable
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.served_engine.adapter_lines import AdapterLines, BeginAdapted
 from trireme.backends.served_engine.waiting_requests import Prepared, WaitingRequests, WaitingSender
-from trireme.llm.grammar.compiler import NewGrammarError
-from trireme.llm.grammar.trial_line import MAX_IN_LINE
-from trireme.llm.text_engine import Engine
 from trireme.llm.admission_errors import IsWanted
+from trireme.llm.grammar.compile_check_queue import MAX_IN_QUEUE
+from trireme.llm.grammar.compiler import NewGrammarError
+from trireme.llm.text_engine import Engine
 
 
 class PendingRequests:
@@ -20,7 +20,7 @@ class PendingRequests:
         """`max_waiting` requests may wait for each; 0: as many as come."""
         engine.grammars.compiles_at_once = False
         self._compiles = WaitingRequests(
-            max_waiting, "grammars to be compiled", MAX_IN_LINE, engine.grammars.look_again
+            max_waiting, "grammars to be compiled", MAX_IN_QUEUE, engine.grammars.look_again
         )
         self._adapters = AdapterLines(engine.adapters, max_waiting)
 

@@ -13,11 +13,11 @@ from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.core.close_names import NEAR, closest
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
-from trireme.llm.grammar.trial_line import NoTrialError
+from trireme.llm.admission_errors import EngineBusyError, EngineClosedError
+from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
 from trireme.llm.request import FinishReason
 from trireme.llm.sampling_params import LongPromptError, SamplingError
 from trireme.llm.tokenizer.port import ChatError, TokenizerError
-from trireme.llm.admission_errors import EngineBusyError, EngineClosedError
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def unknown_option(kind: str, name: str, known: Iterable[str]) -> InvalidRequest
 
 _CODES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
     ((InvalidRequestError, SamplingError, ChatError, TokenizerError), ErrorCode.INVALID_ARG),
-    ((EngineBusyError, EngineClosedError, NoTrialError), ErrorCode.UNAVAILABLE),
+    ((EngineBusyError, EngineClosedError, CheckUnavailableError), ErrorCode.UNAVAILABLE),
     ((UnknownAdapterError,), ErrorCode.NOT_FOUND),
     ((AdapterError,), ErrorCode.INTERNAL),
 )

@@ -18,9 +18,9 @@ from weakref import WeakSet
 from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
 from trireme.llm.grammar.reasons import short_reason
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
-from trireme.llm.grammar.trial import GrammarTrials, TrialError
-from trireme.llm.grammar.trial_line import NoTrialError
-from trireme.llm.grammar.trial_main import compiled, want_of_address_space
+from trireme.llm.grammar.compile_checks import CompileChecks, CompileCheckError
+from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
+from trireme.llm.grammar.compile_check_main import compiled, want_of_address_space
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.tokenizer.port import Tokenizer
@@ -33,12 +33,12 @@ _MAX_KEPT_BYTES = 512 << 20
 _MAX_ALL_BYTES = 2 << 30
 """Those that answers follow, though they are not kept, with those that are."""
 _SPARE_BYTES: Final = 16 << 20
-"""Of address space, beside what a trial has taken."""
+"""Of address space, beside what a check has taken."""
 _VOCABULARY_BYTES: Final = 48 << 20
 """What the library, and a vocabulary as it keeps it, may take of it."""
 _MAX_REFUSED = 256
 _COSTLY_S = 60.0
-"""So long one is not tried again that took all of its time, memory or stack."""
+"""So long one is not checked again that took all of its time, memory or stack."""
 _CHEAP_S: Final = 0.005
 _CHEAP_BYTES: Final = 1 << 20
 """What takes less to compile may be compiled some times more, where many answers follow it: all that are kept stay
@@ -64,8 +64,8 @@ class GrammarCompiler:
     """May be called from any thread, but not from the one that runs steps: compiling takes its time.
 
     Every method takes the name of the option that asks, and raises SamplingError with that name, and with the library's
-    reason, where its grammar cannot be compiled; NoTrialError, where that could not be tried; or EngineBusyError, where
-    those that answers follow leave no memory for it.
+    reason, where its grammar cannot be compiled; CheckUnavailableError, where that could not be checked; or
+    EngineBusyError, where those that answers follow leave no memory for it.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class GrammarCompiler:
         self._vocabulary: Any = None
         self._vocabulary_lock = threading.Lock()
         """Held while those two are made, which takes a second for a large one."""
-        self._trials = GrammarTrials()
+        self._checks = CompileChecks()
         self._spare = SpareTime(clock)
         self.compiles_at_once = True
         """Otherwise what is not kept raises NewGrammarError."""
@@ -91,8 +91,8 @@ class GrammarCompiler:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Ends the processes that try grammars; a grammar that is being tried is refused."""
-        self._trials.close()
+        """Ends the processes that check grammars; a grammar that is being checked is refused."""
+        self._checks.close()
 
     def json_schema(self, schema: Schema | str, option: str = "guided_json") -> CompiledGrammar:
         """JSON that follows a schema, which may be given as a text."""
@@ -163,7 +163,7 @@ class GrammarCompiler:
 
     def look_again(self) -> None:
         """To be called when it may be that a grammar is not wanted any more."""
-        self._trials.look_again()
+        self._checks.look_again()
 
     def _compile(self, key: _Key, is_wanted: IsWanted = always) -> CompiledGrammar:
         """Once, however many ask for it at the same time."""
@@ -207,15 +207,15 @@ class GrammarCompiler:
                 self._own = own
         size_bytes, taken_s = 0, math.inf
         try:
-            with self._trials.tried(source, self._own, is_wanted) as size_bytes:
+            with self._checks.checked(source, self._own, is_wanted) as size_bytes:
                 _check_address_space(size_bytes)
                 self._make_room(size_bytes)
                 began_s = time.thread_time()
                 matcher, reason = compiled(library, self._vocabulary, source)
                 taken_s = time.thread_time() - began_s
-        except TrialError as error:
+        except CompileCheckError as error:
             matcher, reason = None, str(error)
-            until = self._clock() + _COSTLY_S if error.has_ended_trial else until
+            until = self._clock() + _COSTLY_S if error.is_costly else until
         if reason:
             told = f"'{option}' cannot be compiled: {short_reason(reason)}"
             self._refuse(key, told, until)
@@ -256,7 +256,7 @@ class GrammarCompiler:
                 taken_bytes -= spare_bytes
 
     def _refuse(self, key: _Key, reason: str, until: float) -> None:
-        """From now on, without a trial."""
+        """From now on, without a check."""
         with self._lock:
             self._kept.pop(key, None)
         self._keep(self._refused, _digest(key), (reason, until), _MAX_REFUSED)
@@ -273,7 +273,7 @@ def _check_address_space(size_bytes: int) -> None:
     """Where there is none left, the library ends the process."""
     want = want_of_address_space(size_bytes + _SPARE_BYTES)
     if want:
-        raise NoTrialError(f"a grammar cannot be compiled: {want}")
+        raise CheckUnavailableError(f"a grammar cannot be compiled: {want}")
 
 
 def _one_more(library: Any, vocabulary: Any, source: str) -> Any:

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Collection
 from typing import Any
 
-from trireme.llm.grammar.trial_line import NoTrialError
+from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
 from trireme.llm.sampling_params import LongPromptError, SamplingError
 from trireme.llm.tokenizer.port import Tokenizer
 
@@ -14,8 +14,8 @@ _NO_END = b"<the end>"
 
 
 def load_library() -> Any:
-    """The package that compiles grammars. Raises SamplingError with what to install where it is missing; NoTrialError
-    where it cannot be loaded, as for want of memory."""
+    """The package that compiles grammars. Raises SamplingError with what to install where it is missing;
+    CheckUnavailableError where it cannot be loaded, as for want of memory."""
     try:
         return importlib.import_module("llguidance")
     except ModuleNotFoundError:
@@ -24,7 +24,7 @@ def load_library() -> Any:
             "(pip install llguidance, or the server with its extra 'llm')"
         ) from None
     except ImportError as error:
-        raise NoTrialError(f"the llguidance package cannot be loaded: {error}") from None
+        raise CheckUnavailableError(f"the llguidance package cannot be loaded: {error}") from None
 
 
 def read_vocabulary(library: Any, vocabulary: Vocabulary) -> Any:

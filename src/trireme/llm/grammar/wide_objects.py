@@ -29,7 +29,7 @@ def wide_objects(source: str) -> list[str]:
                 shell = _shell(schema)
                 if shell is not None and len(found) < _MAX_FOUND:
                     found.append(json_source(shell))
-    except RecursionError:  # the trial will tell of it
+    except RecursionError:  # the check will tell of it
         pass
     return found
 

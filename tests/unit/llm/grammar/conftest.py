@@ -15,7 +15,7 @@ from tiny_language_models import SIZES, randomise
 
 from trireme.llm import Engine, EngineOptions
 from trireme.llm.executors.numpy.executor import NumpyExecutor
-from trireme.llm.grammar.trial import GrammarTrials
+from trireme.llm.grammar.compile_checks import CompileChecks
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.tokenizer.byte_bpe import ByteBpeTokenizer
 from trireme.llm.tokenizer.chat_template import load_chat_template
@@ -105,7 +105,7 @@ def scribe() -> Iterator[Engine]:
 
 
 @pytest.fixture
-def tried() -> Iterator[GrammarTrials]:
-    found = GrammarTrials()
+def checks() -> Iterator[CompileChecks]:
+    found = CompileChecks()
     yield found
     found.close()

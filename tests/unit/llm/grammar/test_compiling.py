@@ -19,9 +19,9 @@ from trireme.llm.grammar import compiler
 from trireme.llm.grammar.compiler import MAX_CHOICES, GrammarCompiler, NewGrammarError
 from trireme.llm.grammar.sources import json_source
 from trireme.llm.grammar.token_bits import as_mask
-from trireme.llm.grammar.trial import TrialError
-from trireme.llm.grammar.trial_line import NoTrialError
-from trireme.llm.grammar.trial_main import compiled
+from trireme.llm.grammar.compile_checks import CompileCheckError
+from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
+from trireme.llm.grammar.compile_check_main import compiled
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.admission_errors import EngineBusyError, NotWantedError
 
@@ -86,34 +86,36 @@ def test_the_same_grammar_is_compiled_once(scribe: Engine) -> None:
     assert scribe.grammars.json_schema({"type": "number"}) is not first
 
 
-def test_one_that_many_ask_for_at_once_is_tried_once(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_many_ask_for_at_once_is_checked_once(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
-        tried: list[str] = []
-        really_tried = grammars._trials.tried
+        checked: list[str] = []
+        really_checked = grammars._checks.checked
         monkeypatch.setattr(
-            grammars._trials, "tried", lambda source, *others: tried.append(source) or really_tried(source, *others)
+            grammars._checks,
+            "checked",
+            lambda source, *others: checked.append(source) or really_checked(source, *others),
         )
         with ThreadPoolExecutor(8) as threads:
             found = [threads.submit(grammars.json_schema, {"type": "boolean"}) for _ in range(8)]
         assert len({id(one.result()) for one in found}) == 1
-        assert len(tried) == 1
+        assert len(checked) == 1
 
 
 @pytest.mark.parametrize(("is_costly", "tries"), [(False, 1), (True, 2)])
-def test_one_that_was_refused_is_not_tried_again_at_once(
+def test_one_that_was_refused_is_not_checked_again_at_once(
     scribe: Engine, monkeypatch: pytest.MonkeyPatch, is_costly: bool, tries: int
 ) -> None:
-    now, tried, may_end = [0.0], list[str](), threading.Event()
+    now, checked, may_end = [0.0], list[str](), threading.Event()
 
     @contextmanager
     def refuse(source: str, *others: Any) -> Iterator[int]:
-        tried.append(source)
+        checked.append(source)
         may_end.wait(20)
-        raise TrialError("it takes too long", is_costly)
+        raise CompileCheckError("it takes too long", is_costly)
         yield 0
 
     with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids), lambda: now[0])) as grammars:
-        monkeypatch.setattr(grammars._trials, "tried", refuse)
+        monkeypatch.setattr(grammars._checks, "checked", refuse)
         with ThreadPoolExecutor(4) as threads:
             asked = [threads.submit(grammars.regex, "a") for _ in range(4)]
             may_end.set()
@@ -123,20 +125,22 @@ def test_one_that_was_refused_is_not_tried_again_at_once(
             grammars.compiles_at_once = now[0] > compiler._COSTLY_S
             with pytest.raises(SamplingError, match="'guided_regex' cannot be compiled: it takes too long"):
                 grammars.regex("a")
-        assert len(tried) == tries
+        assert len(checked) == tries
 
 
-def test_one_that_could_not_be_tried_is_tried_again(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_could_not_be_checked_is_checked_again(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
-        tried = grammars._trials.tried
-        monkeypatch.setattr(grammars._trials, "tried", lambda *given: (_ for _ in ()).throw(NoTrialError("killed")))
-        with pytest.raises(NoTrialError):
+        checked = grammars._checks.checked
+        monkeypatch.setattr(
+            grammars._checks, "checked", lambda *given: (_ for _ in ()).throw(CheckUnavailableError("killed"))
+        )
+        with pytest.raises(CheckUnavailableError):
             grammars.regex("a")
-        monkeypatch.setattr(grammars._trials, "tried", tried)
+        monkeypatch.setattr(grammars._checks, "checked", checked)
         assert grammars.regex("a")
 
 
-def test_one_that_nobody_waits_for_any_more_is_tried_for_who_asks_later(
+def test_one_that_nobody_waits_for_any_more_is_checked_for_who_asks_later(
     scribe: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_begun, may_end = threading.Event(), threading.Event()
@@ -149,12 +153,12 @@ def test_one_that_nobody_waits_for_any_more_is_tried_for_who_asks_later(
         yield 0
 
     with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars, ThreadPoolExecutor(2) as pool:
-        tried = grammars._trials.tried
-        monkeypatch.setattr(grammars._trials, "tried", give_up)
+        checked = grammars._checks.checked
+        monkeypatch.setattr(grammars._checks, "checked", give_up)
         first = pool.submit(grammars.regex, "a")
         assert has_begun.wait(60)
         second = pool.submit(grammars.regex, "a")
-        monkeypatch.setattr(grammars._trials, "tried", tried)
+        monkeypatch.setattr(grammars._checks, "checked", checked)
         may_end.set()
         assert isinstance(first.exception(60), NotWantedError)
         assert second.result(60) is grammars.regex("a")
@@ -173,7 +177,7 @@ def compiler_of_large_ones(
     monkeypatch.setattr(compiler, "_MAX_KEPT_BYTES", most_kept)
     monkeypatch.setattr(compiler, "_MAX_ALL_BYTES", 350)
     with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
-        monkeypatch.setattr(grammars._trials, "tried", large)
+        monkeypatch.setattr(grammars._checks, "checked", large)
         yield grammars
 
 

@@ -1,5 +1,5 @@
-"""The line of grammars that are to be tried: each has a short turn first, and those that need more stand behind those
-that have had none, so that a grammar that takes a moment does not wait for all that take seconds."""
+"""The queue of grammars that are to be checked: each has a short turn first, and those that need more stand behind
+those that have had none, so that a grammar that takes a moment does not wait for all that take seconds."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Final
 from trireme.llm.admission_errors import IsWanted, NotWantedError
 
 TURN_SECONDS: Final = (0.02, 0.3, 5.0)
-"""How long a grammar is tried at its first turn, at the second and at the last, in seconds of processor time. Those
+"""How long a grammar is checked at its first turn, at the second and at the last, in seconds of processor time. Those
 that people write take milliseconds, with a vocabulary of 150,000 tokens as well."""
 AT_A_TIME: Final = 4
-"""So many grammars are tried at once."""
+"""So many grammars are checked at once."""
 _MOST_AT_FIRST_TURN: Final = 3
 _MOST_BEHIND: Final = (AT_A_TIME, 3, 2)
 """So many of them at this turn or a later one: there is always a place for a first turn."""
 MAX_SLOW: Final = 16
 """So many wait for their second or last turn."""
-MAX_IN_LINE: Final = MAX_SLOW + _MOST_BEHIND[1] + _MOST_AT_FIRST_TURN
+MAX_IN_QUEUE: Final = MAX_SLOW + _MOST_BEHIND[1] + _MOST_AT_FIRST_TURN
 """So many threads have to ask at once, that none of those that wait for a later turn takes that of one that is new."""
 
 
-class NoTrialError(RuntimeError):
-    """A grammar could not be tried, for no fault of its own; the text says why."""
+class CheckUnavailableError(RuntimeError):
+    """A grammar could not be checked, for no fault of its own; the text says why."""
 
 
-class TrialLine:
+class CheckQueue:
     """May be used from any thread."""
 
     def __init__(self) -> None:
@@ -43,7 +43,8 @@ class TrialLine:
     def turn(self, number: int, is_wanted: IsWanted) -> Iterator[None]:
         """Waits for a turn of that number, from 0 on, which ends with the context.
 
-        Raises NoTrialError where too many wait, or at the end, and NotWantedError where nobody waits for it any more.
+        Raises CheckUnavailableError where too many wait, or at the end, and NotWantedError where nobody waits for it
+        any more.
         """
         own = object()
         with self._changed:
@@ -51,7 +52,7 @@ class TrialLine:
             try:
                 while not self._is_next(number, own):
                     if self._is_closed:
-                        raise NoTrialError("the engine is closed")
+                        raise CheckUnavailableError("the engine is closed")
                     if not is_wanted():
                         raise NotWantedError
                     self._changed.wait()
@@ -80,7 +81,7 @@ class TrialLine:
     def _join(self, number: int, own: object) -> None:
         slow = sum(map(len, self._waiting[1:]))
         if number and slow >= MAX_SLOW:
-            raise NoTrialError(
+            raise CheckUnavailableError(
                 f"{slow} grammars wait that take longer than {TURN_SECONDS[0]:g} s to compile, and this is another; "
                 "try again later, or make it simpler"
             )

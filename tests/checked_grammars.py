@@ -1,4 +1,4 @@
-"""Grammars that are tried in tests, with a vocabulary that is there at once."""
+"""Grammars that are checked in tests, with a vocabulary that is there at once."""
 
 from __future__ import annotations
 

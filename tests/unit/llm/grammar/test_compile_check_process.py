@@ -10,25 +10,25 @@ import threading
 from pathlib import Path
 
 import pytest
-from tried_grammars import GOOD, MULTIPLES, Bytes, children
+from checked_grammars import GOOD, MULTIPLES, Bytes, children
 from waiting import until
 
-from trireme.llm.grammar import trial_process
+from trireme.llm.grammar import compile_check_process
+from trireme.llm.grammar.compile_check_queue import TURN_SECONDS, CheckUnavailableError
+from trireme.llm.grammar.compile_checks import CompileCheckError, CompileChecks
 from trireme.llm.grammar.sources import json_source, lark_source
-from trireme.llm.grammar.trial import GrammarTrials, TrialError
-from trireme.llm.grammar.trial_line import TURN_SECONDS, NoTrialError
 
 SHIPPED = Path(__file__).parents[4] / "examples" / "model_repository" / "scribe" / "1"
 
 
-def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrials) -> None:
-    tried.check(GOOD, Bytes)
-    first = tried.pid
+def test_a_process_that_was_killed_while_idle_is_replaced(checks: CompileChecks) -> None:
+    checks.check(GOOD, Bytes)
+    first = checks.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
     os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-    tried.check(GOOD, Bytes)
-    assert tried.pid != first
+    checks.check(GOOD, Bytes)
+    assert checks.pid != first
 
 
 def kill_once_at_work(pid: int, is_child: bool, number: int) -> None:
@@ -45,24 +45,24 @@ def kill_once_at_work(pid: int, is_child: bool, number: int) -> None:
     ],
 )
 def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: bool, number: int, told: str) -> None:
-    tried = GrammarTrials((120,))
+    checks = CompileChecks((120,))
     try:
-        tried.check(GOOD, Bytes)
-        assert tried.pid is not None
-        kill = threading.Thread(target=kill_once_at_work, args=(tried.pid, is_child, number))
+        checks.check(GOOD, Bytes)
+        assert checks.pid is not None
+        kill = threading.Thread(target=kill_once_at_work, args=(checks.pid, is_child, number))
         kill.start()
-        with pytest.raises(NoTrialError, match=f"{told}; send the request again"):
-            tried.check(json_source(MULTIPLES), Bytes)
+        with pytest.raises(CheckUnavailableError, match=f"{told}; send the request again"):
+            checks.check(json_source(MULTIPLES), Bytes)
         kill.join(60)
-        tried.check(GOOD, Bytes)
+        checks.check(GOOD, Bytes)
     finally:
-        tried.close()
+        checks.close()
 
 
 def test_the_guide_says_how_long_all_turns_of_a_grammar_may_take() -> None:
     guide = (Path(__file__).resolve().parents[4] / "docs/structured-output.md").read_text(encoding="utf-8")
     assert f"({sum(TURN_SECONDS):g} s with those before)" in guide
-    limits_s = [trial_process._PATIENCE * seconds + trial_process._MOMENT_S for seconds in TURN_SECONDS]
+    limits_s = [compile_check_process._PATIENCE * seconds + compile_check_process._MOMENT_S for seconds in TURN_SECONDS]
     assert f"the turns take up to {sum(limits_s):.1f} s" in guide
 
 
@@ -71,16 +71,16 @@ def test_a_process_that_hangs_is_no_fault_of_the_grammar_and_is_replaced(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """One that is too large for the pipe cannot even be handed over."""
-    monkeypatch.setattr(trial_process, "_ANSWER_S", 0.5, raising=False)
-    tried, told = GrammarTrials((0.02,)), list[BaseException]()
-    tried.check(GOOD, Bytes)
-    first = tried.pid
+    monkeypatch.setattr(compile_check_process, "_ANSWER_S", 0.5, raising=False)
+    checks, told = CompileChecks((0.02,)), list[BaseException]()
+    checks.check(GOOD, Bytes)
+    first = checks.pid
     assert first is not None
 
     def ask() -> None:
         try:
-            tried.check(lark_source(f'start: "{"a" * size}"'), Bytes)
-        except (NoTrialError, TrialError) as error:
+            checks.check(lark_source(f'start: "{"a" * size}"'), Bytes)
+        except (CheckUnavailableError, CompileCheckError) as error:
             told.append(error)
 
     os.kill(first, signal.SIGSTOP)
@@ -88,12 +88,12 @@ def test_a_process_that_hangs_is_no_fault_of_the_grammar_and_is_replaced(
     asking.start()
     try:
         asking.join(20)
-        assert [type(error) for error in told] == [NoTrialError]
+        assert [type(error) for error in told] == [CheckUnavailableError]
         assert "send the request again" in str(told[0])
-        tried.check(GOOD, Bytes)
-        assert tried.pid not in (None, first)
+        checks.check(GOOD, Bytes)
+        assert checks.pid not in (None, first)
     finally:
-        tried.close()
+        checks.close()
         asking.join(20)
 
 
@@ -113,7 +113,7 @@ def test_a_process_that_hangs_is_no_fault_of_the_grammar_and_is_replaced(
     ],
 )
 def test_what_the_machine_lacks_is_no_fault_of_the_grammar(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials, change: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checks: CompileChecks, change: str, told: str
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -123,20 +123,20 @@ def test_what_the_machine_lacks_is_no_fault_of_the_grammar(
         "        raise error\n"
         "    return fail\n"
         f"{change}\n"
-        f"runpy.run_path({str(trial_process._PROGRAM)!r}, run_name='__main__')\n"
+        f"runpy.run_path({str(compile_check_process._PROGRAM)!r}, run_name='__main__')\n"
     )
-    monkeypatch.setattr(trial_process, "_PROGRAM", program)
+    monkeypatch.setattr(compile_check_process, "_PROGRAM", program)
     pids = set()
     for _ in range(2):
-        with pytest.raises(NoTrialError, match=f"a grammar cannot be tried: .*{told}"):
-            tried.check(GOOD, Bytes)
-        pids.add(tried.pid)
+        with pytest.raises(CheckUnavailableError, match=f"a grammar cannot be tried: .*{told}"):
+            checks.check(GOOD, Bytes)
+        pids.add(checks.pid)
     assert len(pids) == 1
 
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_want_of_threads_where_grammars_are_asked_for_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials, left: int
+    monkeypatch: pytest.MonkeyPatch, checks: CompileChecks, left: int
 ) -> None:
     """One thread watches the time that the process takes to start, one listens to it."""
     places, start = [None] * left, threading.Thread.start
@@ -149,67 +149,67 @@ def test_a_want_of_threads_where_grammars_are_asked_for_leaves_nothing_behind(
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start_one)
-        with pytest.raises(NoTrialError, match="cannot be started: can't start new thread"):
-            tried.check(GOOD, Bytes)
-    assert tried.pid is None
-    tried.check(GOOD, Bytes)
+        with pytest.raises(CheckUnavailableError, match="cannot be started: can't start new thread"):
+            checks.check(GOOD, Bytes)
+    assert checks.pid is None
+    checks.check(GOOD, Bytes)
 
 
 def test_what_is_left_of_a_killed_process_ends_with_it() -> None:
-    tried = GrammarTrials((120,))
-    tried.check(GOOD, Bytes)
-    assert tried.pid is not None
+    checks = CompileChecks((120,))
+    checks.check(GOOD, Bytes)
+    assert checks.pid is not None
 
     def ask() -> None:
-        with pytest.raises(NoTrialError):
-            tried.check(json_source(MULTIPLES), Bytes)
+        with pytest.raises(CheckUnavailableError):
+            checks.check(json_source(MULTIPLES), Bytes)
 
     asking = threading.Thread(target=ask)
     asking.start()
-    until(lambda: children(tried.pid), 60)
-    left = int(children(tried.pid)[0])
-    os.kill(tried.pid, signal.SIGKILL)
+    until(lambda: children(checks.pid), 60)
+    left = int(children(checks.pid)[0])
+    os.kill(checks.pid, signal.SIGKILL)
     asking.join(60)
     until(lambda: not _is_running(left), 60)
-    tried.close()
+    checks.close()
 
 
-def test_closing_ends_a_trial_that_is_under_way() -> None:
-    tried = GrammarTrials((120,))
-    tried.check(GOOD, Bytes)
+def test_closing_ends_a_check_that_is_under_way() -> None:
+    checks = CompileChecks((120,))
+    checks.check(GOOD, Bytes)
     told: list[str] = []
 
     def ask() -> None:
         try:
-            tried.check(json_source(MULTIPLES), Bytes)
-        except NoTrialError as error:
+            checks.check(json_source(MULTIPLES), Bytes)
+        except CheckUnavailableError as error:
             told.append(str(error))
 
     asking = threading.Thread(target=ask)
     asking.start()
-    until(lambda: children(tried.pid), 60)
-    tried.close()
+    until(lambda: children(checks.pid), 60)
+    checks.close()
     asking.join(60)
     assert told == ["the engine is closed"]
-    assert tried.pid is None
+    assert checks.pid is None
 
 
-def test_where_it_cannot_be_started_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tried: GrammarTrials) -> None:
+def test_where_it_cannot_be_started_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, checks: CompileChecks) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(NoTrialError, match=r"cannot be started: .*/nowhere/python"):
-        tried.check(GOOD, Bytes)
+    with pytest.raises(CheckUnavailableError, match=r"cannot be started: .*/nowhere/python"):
+        checks.check(GOOD, Bytes)
 
 
-def test_the_process_ends_with_the_one_that_started_it_in_the_midst_of_a_trial() -> None:
+def test_the_process_ends_with_the_one_that_started_it_in_the_midst_of_a_check() -> None:
     program = (
         "import sys, threading, time\n"
         "sys.path.append('tests')\n"
-        "from tests.unit.llm.grammar import test_trial_process as own\n"
-        "tried = own.GrammarTrials((120,))\n"
-        "tried.check(own.GOOD, own.Bytes)\n"
-        "threading.Thread(target=tried.check, args=(own.json_source(own.MULTIPLES), own.Bytes), daemon=True).start()\n"
-        "own.until(lambda: own.children(tried.pid), 60)\n"
-        "print(tried.pid, *own.children(tried.pid), flush=True)\n"
+        "from tests.unit.llm.grammar import test_compile_check_process as own\n"
+        "checks = own.CompileChecks((120,))\n"
+        "checks.check(own.GOOD, own.Bytes)\n"
+        "threading.Thread(target=checks.check, args=(own.json_source(own.MULTIPLES), own.Bytes), daemon=True).start()\n"
+        "own.until(lambda: own.children(checks.pid), 60)\n"
+        "print(checks.pid, *own.children(checks.pid), flush=True)\n"
         "time.sleep(120)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as starter:
@@ -234,7 +234,7 @@ LITTLE_ADDRESS_SPACE = """
 import resource, sys
 from pathlib import Path
 from trireme.llm.grammar.compiler import GrammarCompiler
-from trireme.llm.grammar.trial_line import NoTrialError
+from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
 from trireme.llm.tokenizer.loading import load_tokenizer
 
 def limit(mebibytes):
@@ -244,7 +244,7 @@ def limit(mebibytes):
 def ask(pattern):
     try:
         return grammars.regex(pattern).start() is not None
-    except NoTrialError as error:
+    except CheckUnavailableError as error:
         return str(error)
 
 tokenizer = load_tokenizer(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The program of the process that tries grammars, each in a child of its own, so that one that takes all memory, time
+"""The program of the process that checks grammars, each in a child of its own, so that one that takes all memory, time
 or stack ends that child and nothing else. Run as a file, not as a module: it needs nothing of the package, and begins
 at once. It has one thread, so that a child can be forked from it that has the library and the vocabulary already."""
 
@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 MAX_MEMORY_BYTES = 256 << 20
 """That one grammar may take, beside what the process has already."""
 OUT_OF_MEMORY = 3
-"""The exit code of a trial that has come to that; where the library notices, it aborts."""
+"""The exit code of a check that has come to that; where the library notices, it aborts."""
 _MAX_STACK_BYTES = 4 << 20
 _MIN_STACK_BYTES = 256 << 10
 _STACK_PARTS = 2
-"""A trial has at most this part of the stack that threads have as a rule: what fits into it fits elsewhere."""
+"""A check has at most this part of the stack that threads have as a rule: what fits into it fits elsewhere."""
 _MAX_LEXER_STATES = 50_000
 """A state takes up to 2 kB, and a grammar may make new ones at every token."""
 _MAX_REASON = 4096
@@ -92,7 +92,7 @@ class Vocabulary:
 
 
 class _Child:
-    """Tries one grammar."""
+    """Checks one grammar."""
 
     def __init__(self, number: bytes, pid: int) -> None:
         self.number = number
@@ -100,7 +100,7 @@ class _Child:
         self.answer = b""
 
 
-class _Trials:
+class _Checks:
     """Those that are under way."""
 
     def __init__(self, library: Any, vocabulary: Any) -> None:
@@ -110,7 +110,7 @@ class _Trials:
         self._selector = selectors.DefaultSelector()
 
     def serve(self, lines: _Lines) -> None:
-        """Until the pipe of whoever asks is closed, in the midst of trials as well."""
+        """Until the pipe of whoever asks is closed, in the midst of checks as well."""
         self._selector.register(lines.number, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select():
@@ -131,7 +131,7 @@ class _Trials:
         return [key.data for key in self._selector.get_map().values() if key.data is not None]
 
     def _take(self, line: bytes) -> None:
-        """`number seconds niceness sources` begins a trial, `number` ends it."""
+        """`number seconds niceness sources` begins a check, `number` ends it."""
         number, _, job = line.partition(b" ")
         if job:
             self._begin(number, job)
@@ -174,7 +174,7 @@ class _Trials:
             _tell(child.number, exit_code, b"" if exit_code else child.answer)
 
     def _try(self, job: bytes, answer: int) -> None:
-        """In a child, whose threads have no more stack than a trial may take."""
+        """In a child, whose threads have no more stack than a check may take."""
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL_OPTION, signal.SIGKILL)
         if os.getppid() != self._own_pid:
             return
@@ -242,12 +242,12 @@ def main() -> None:
         own = Vocabulary(json.loads(lines.first()))
         vocabulary = library.LLTokenizer(library.TokenizerWrapper(own), eos_token=own.eos_token_ids)
         gc.freeze()
-        trials = _Trials(library, vocabulary)
+        checks = _Checks(library, vocabulary)
         _tell(b"0", 0, b"")
         try:
-            trials.serve(lines)
+            checks.serve(lines)
         finally:
-            trials.end_all()
+            checks.end_all()
         os._exit(0)
     except BaseException as error:
         print(f"the process that tries grammars ends: {error!r}", file=sys.stderr, flush=True)
@@ -285,7 +285,7 @@ def _is_want_of_memory(error: Exception) -> bool:
 
 
 def _failure(error: Exception) -> bytes:
-    """The answer where there was no trial."""
+    """The answer where there was no check."""
     return json.dumps({"failure": str(error) or type(error).__name__}).encode()
 
 

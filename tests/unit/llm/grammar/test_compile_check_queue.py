@@ -10,15 +10,15 @@ from contextlib import ExitStack
 import pytest
 from waiting import until
 
-from trireme.llm.grammar import trial_line
-from trireme.llm.grammar.trial_line import AT_A_TIME, MAX_SLOW, NoTrialError, TrialLine
 from trireme.llm.admission_errors import NotWantedError, always
+from trireme.llm.grammar import compile_check_queue
+from trireme.llm.grammar.compile_check_queue import AT_A_TIME, MAX_SLOW, CheckQueue, CheckUnavailableError
 
 
 class Asked:
     """One that waits for a turn in a thread, and has it until it is told to end."""
 
-    def __init__(self, line: TrialLine, number: int, is_wanted: Callable[[], bool] = always) -> None:
+    def __init__(self, line: CheckQueue, number: int, is_wanted: Callable[[], bool] = always) -> None:
         self.has_turn, self._may_end = threading.Event(), threading.Event()
         self.error: Exception | None = None
         self._line, self._number, self._is_wanted = line, number, is_wanted
@@ -30,7 +30,7 @@ class Asked:
             with self._line.turn(self._number, self._is_wanted):
                 self.has_turn.set()
                 self._may_end.wait(60)
-        except (NoTrialError, NotWantedError) as error:
+        except (CheckUnavailableError, NotWantedError) as error:
             self.error = error
 
     def end(self) -> None:
@@ -39,18 +39,18 @@ class Asked:
 
 
 @pytest.fixture
-def line() -> Iterator[TrialLine]:
-    found = TrialLine()
+def line() -> Iterator[CheckQueue]:
+    found = CheckQueue()
     yield found
     found.close()
 
 
-def waiting(line: TrialLine) -> list[int]:
+def waiting(line: CheckQueue) -> list[int]:
     """How many wait, by the number of their turn."""
     return [len(one) for one in line._waiting]
 
 
-def ask_many(line: TrialLine, number: int, count: int) -> list[Asked]:
+def ask_many(line: CheckQueue, number: int, count: int) -> list[Asked]:
     """Those who ask one after another."""
     found: list[Asked] = []
     for _ in range(count):
@@ -60,7 +60,7 @@ def ask_many(line: TrialLine, number: int, count: int) -> list[Asked]:
     return found
 
 
-def test_however_many_take_long_there_is_a_place_for_one_that_is_new(line: TrialLine) -> None:
+def test_however_many_take_long_there_is_a_place_for_one_that_is_new(line: CheckQueue) -> None:
     slow = ask_many(line, 2, 6) + ask_many(line, 1, 6)
     assert line._running == [0, 1, 2]
     with line.turn(0, always):
@@ -70,7 +70,7 @@ def test_however_many_take_long_there_is_a_place_for_one_that_is_new(line: Trial
         one.end()
 
 
-def test_those_that_are_new_leave_a_place_for_those_that_take_long(line: TrialLine) -> None:
+def test_those_that_are_new_leave_a_place_for_those_that_take_long(line: CheckQueue) -> None:
     new = ask_many(line, 0, 6)
     with line.turn(2, always):
         assert line._running == [3, 0, 1]
@@ -79,7 +79,7 @@ def test_those_that_are_new_leave_a_place_for_those_that_take_long(line: TrialLi
         one.end()
 
 
-def test_an_earlier_turn_comes_sooner(line: TrialLine) -> None:
+def test_an_earlier_turn_comes_sooner(line: CheckQueue) -> None:
     with ExitStack() as running:
         for number in (0, 0, 1, 1):
             running.enter_context(line.turn(number, always))
@@ -92,7 +92,7 @@ def test_an_earlier_turn_comes_sooner(line: TrialLine) -> None:
         one.end()
 
 
-def test_turns_of_the_same_number_come_one_after_another(line: TrialLine) -> None:
+def test_turns_of_the_same_number_come_one_after_another(line: CheckQueue) -> None:
     order: list[int] = []
     last: list[threading.Thread] = []
 
@@ -111,10 +111,12 @@ def test_turns_of_the_same_number_come_one_after_another(line: TrialLine) -> Non
     assert sorted(order) == list(range(5))
 
 
-def test_one_too_many_that_takes_long_is_refused(line: TrialLine) -> None:
+def test_one_too_many_that_takes_long_is_refused(line: CheckQueue) -> None:
     slow = ask_many(line, 2, 2 + MAX_SLOW)
     for number in (1, 2):
-        with pytest.raises(NoTrialError, match=f"^{MAX_SLOW} grammars wait that take longer than .* try again later"):
+        with pytest.raises(
+            CheckUnavailableError, match=f"^{MAX_SLOW} grammars wait that take longer than .* try again later"
+        ):
             line.turn(number, always).__enter__()
     with line.turn(0, always):
         slow[0].end()
@@ -124,7 +126,7 @@ def test_one_too_many_that_takes_long_is_refused(line: TrialLine) -> None:
         one.end()
 
 
-def test_one_that_is_not_wanted_any_more_leaves_the_line(line: TrialLine) -> None:
+def test_one_that_is_not_wanted_any_more_leaves_the_line(line: CheckQueue) -> None:
     is_wanted = [True]
     slow = ask_many(line, 2, 2)
     left = Asked(line, 2, lambda: is_wanted[0])
@@ -141,20 +143,20 @@ def test_one_that_is_not_wanted_any_more_leaves_the_line(line: TrialLine) -> Non
         one.end()
 
 
-def test_the_end_refuses_those_who_wait(line: TrialLine) -> None:
+def test_the_end_refuses_those_who_wait(line: CheckQueue) -> None:
     slow = ask_many(line, 2, 3)
     line.close()
     until(lambda: slow[2].error is not None)
     assert str(slow[2].error) == "the engine is closed"
-    with pytest.raises(NoTrialError, match="the engine is closed"):
+    with pytest.raises(CheckUnavailableError, match="the engine is closed"):
         line.turn(0, always).__enter__()
     for one in slow:
         one.end()
 
 
-def test_as_many_threads_as_may_ask_leave_one_for_a_grammar_that_is_new(line: TrialLine) -> None:
+def test_as_many_threads_as_may_ask_leave_one_for_a_grammar_that_is_new(line: CheckQueue) -> None:
     has_come, may_end = threading.Event(), threading.Event()
-    places = MAX_SLOW + trial_line._MOST_BEHIND[1]
+    places = MAX_SLOW + compile_check_queue._MOST_BEHIND[1]
 
     def be_slow() -> None:
         with line.turn(0, always):
@@ -166,15 +168,17 @@ def test_as_many_threads_as_may_ask_leave_one_for_a_grammar_that_is_new(line: Tr
         with line.turn(0, always):
             has_come.set()
 
-    with ThreadPoolExecutor(trial_line.MAX_IN_LINE) as threads:
+    with ThreadPoolExecutor(compile_check_queue.MAX_IN_QUEUE) as threads:
         try:
-            slow = [threads.submit(be_slow) for _ in range(places + trial_line._MOST_AT_FIRST_TURN)]
+            slow = [threads.submit(be_slow) for _ in range(places + compile_check_queue._MOST_AT_FIRST_TURN)]
             threads.submit(be_new)
             assert has_come.wait(20)
-            until(lambda: sum(one.done() for one in slow) == trial_line._MOST_AT_FIRST_TURN)
+            until(lambda: sum(one.done() for one in slow) == compile_check_queue._MOST_AT_FIRST_TURN)
             assert waiting(line) == [0, MAX_SLOW, 0]
-            assert line._running == [0, trial_line._MOST_BEHIND[1], 0]
+            assert line._running == [0, compile_check_queue._MOST_BEHIND[1], 0]
         finally:
             may_end.set()
     ends = [one.exception() for one in slow]
-    assert [type(end) for end in ends if end is not None] == [NoTrialError] * trial_line._MOST_AT_FIRST_TURN
+    assert [type(end) for end in ends if end is not None] == [
+        CheckUnavailableError
+    ] * compile_check_queue._MOST_AT_FIRST_TURN

@@ -1,4 +1,4 @@
-"""The process that tries grammars, as the engine's process sees it: several at once, each in a child of that one."""
+"""The process that checks grammars, as the engine's process sees it: several at once, each in a child of that one."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from trireme.llm.grammar import trial_main
-from trireme.llm.grammar.trial_line import NoTrialError
-from trireme.llm.grammar.wide_objects import wide_objects
 from trireme.llm.admission_errors import IsWanted, NotWantedError
+from trireme.llm.grammar import compile_check_main
+from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
+from trireme.llm.grammar.wide_objects import wide_objects
 from trireme.machine.helper_process import HelperProcess
 
 _START_SECONDS: Final = 60.0
 _PATIENCE: Final = 2
-"""So many times its processor time a trial may take on a machine that has much else to do, and a moment more."""
+"""So many times its processor time a check may take on a machine that has much else to do, and a moment more."""
 _MOMENT_S: Final = 1.0
 _ANSWER_S: Final = 10.0
-"""So long the process may take to read what it is to do, and to tell of a trial that it was to end."""
-_PROGRAM: Final = Path(trial_main.__file__).with_name("trial_main.py")
+"""So long the process may take to read what it is to do, and to tell of a check that it was to end."""
+_PROGRAM: Final = Path(compile_check_main.__file__).with_name("compile_check_main.py")
 
 
-class Tried(NamedTuple):
-    """How a trial has ended."""
+class CheckResult(NamedTuple):
+    """How a check has ended."""
 
     exit_code: int | None
     """Of the child, as `subprocess` has it; None: it took too long for its processor time, and was ended."""
@@ -35,36 +35,36 @@ class Tried(NamedTuple):
     taken_bytes: int
     """What it took of the memory, at most."""
     failure: str = ""
-    """Why there was no trial."""
+    """Why there was no check."""
 
 
-class TrialProcess:
+class CheckProcess:
     """May be used from any thread until it is gone."""
 
     def __init__(self, vocabulary: Any) -> None:
-        """`vocabulary` has what the library reads. Raises NoTrialError."""
+        """`vocabulary` has what the library reads. Raises CheckUnavailableError."""
         try:
             self._process = HelperProcess(str(_PROGRAM))
         except OSError as error:
-            raise NoTrialError(f"the process that tries grammars cannot be started: {error}") from None
+            raise CheckUnavailableError(f"the process that tries grammars cannot be started: {error}") from None
         self._numbers = itertools.count(1)
         self._sending = threading.Lock()
-        self._news = threading.Condition()
-        self._under_way: dict[int, Tried | None] = {}
+        self._changed = threading.Condition()
+        self._under_way: dict[int, CheckResult | None] = {}
         self._vocabulary = vocabulary
         self._is_over = False
 
     def start(self) -> None:
-        """Returns when it is ready; raises NoTrialError."""
+        """Returns when it is ready; raises CheckUnavailableError."""
         reason = "; what it wrote is in the log"
         try:
             if self._is_ready():
-                threading.Thread(target=self._listen, name="llm-trials", daemon=True).start()
+                threading.Thread(target=self._listen, name="llm-grammar-checks", daemon=True).start()
                 return
         except RuntimeError as error:  # there is no thread left
             reason = f": {error}"
         self.end()
-        raise NoTrialError(f"the process that tries grammars cannot be started{reason}")
+        raise CheckUnavailableError(f"the process that tries grammars cannot be started{reason}")
 
     def _is_ready(self) -> bool:
         """Waits until it has read the vocabulary."""
@@ -84,12 +84,12 @@ class TrialProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def try_one(self, source: str, seconds: float, niceness: int, is_wanted: IsWanted) -> Tried:
-        """Tries it for so many seconds of processor time. Raises NotWantedError, or NoTrialError where the process is
-        gone, or hangs."""
+    def check_one(self, source: str, seconds: float, niceness: int, is_wanted: IsWanted) -> CheckResult:
+        """Checks it for so many seconds of processor time. Raises NotWantedError, or CheckUnavailableError where the
+        process is gone, or hangs."""
         number = next(self._numbers)
         limit = time.monotonic() + _PATIENCE * seconds + _MOMENT_S
-        with self._news:
+        with self._changed:
             self._under_way[number] = None
         try:
             self._send(f"{number} {seconds:g} {niceness} {json.dumps([source, *wide_objects(source)])}\n")
@@ -99,41 +99,42 @@ class TrialProcess:
             self._send(f"{number}\n")
             raise
         finally:
-            with self._news:
+            with self._changed:
                 del self._under_way[number]
 
-    def _ended(self, number: int, is_wanted: IsWanted) -> Tried:
-        """Ends a trial that has had its time. The process has only to tell of that: where it does not, the time was not
+    def _ended(self, number: int, is_wanted: IsWanted) -> CheckResult:
+        """Ends a check that has had its time. The process has only to tell of that: where it does not, the time was not
         the grammar's fault."""
         self._send(f"{number}\n")
         found = self._heard_of(number, time.monotonic() + _ANSWER_S, is_wanted)
         if found is None:
             self.kill()
             self._be_over()
-            raise NoTrialError("the process that tries grammars does not answer; send the request again")
-        return Tried(None, "", 0) if found.exit_code == -signal.SIGKILL else found
+            raise CheckUnavailableError("the process that tries grammars does not answer; send the request again")
+        return CheckResult(None, "", 0) if found.exit_code == -signal.SIGKILL else found
 
-    def _heard_of(self, number: int, limit: float, is_wanted: IsWanted) -> Tried | None:
-        """How a trial has ended; None where that is not known by then. Raises NotWantedError, or NoTrialError."""
-        with self._news:
+    def _heard_of(self, number: int, limit: float, is_wanted: IsWanted) -> CheckResult | None:
+        """How a check has ended; None where that is not known by then. Raises NotWantedError, or
+        CheckUnavailableError."""
+        with self._changed:
             while (found := self._under_way[number]) is None:
                 left_s = limit - time.monotonic()
                 if self._is_over:
-                    raise NoTrialError("the process that tries grammars was killed; send the request again")
+                    raise CheckUnavailableError("the process that tries grammars was killed; send the request again")
                 if not is_wanted():  # which is asked once: others may want it the moment after
                     raise NotWantedError
                 if left_s <= 0:
                     break
-                self._news.wait(left_s)
+                self._changed.wait(left_s)
             return found
 
     def look_again(self) -> None:
         """To be called when it may be that a grammar is not wanted any more."""
-        with self._news:
-            self._news.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
     def kill(self) -> None:
-        """Ends it, and what it tries."""
+        """Ends it, and what it checks."""
         self._process.kill()
 
     def end(self) -> None:
@@ -154,18 +155,18 @@ class TrialProcess:
         for line in self._process.lines():
             told = json.loads(line)
             answer = told["answer"] or {}
-            with self._news:
+            with self._changed:
                 if told["number"] in self._under_way:  # and was not given up meanwhile
-                    self._under_way[told["number"]] = Tried(
+                    self._under_way[told["number"]] = CheckResult(
                         told["exit_code"], answer.get("reason", ""), answer.get("bytes", 0), answer.get("failure", "")
                     )
-                    self._news.notify_all()
+                    self._changed.notify_all()
         self._be_over()
 
     def _be_over(self) -> None:
-        with self._news:
+        with self._changed:
             self._is_over = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
 
 def _message(vocabulary: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Grammars are tried in a process of their own: what ends that one is refused, and the next grammar gets another."""
+"""Grammars are checked in a process of their own: what ends that one is refused, and the next grammar gets another."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import llguidance
 import pytest
-from tried_grammars import GOOD, MULTIPLES, Bytes, children
+from checked_grammars import GOOD, MULTIPLES, Bytes, children
 from waiting import until
 
 from trireme.llm import Engine, SamplingError
-from trireme.llm.grammar import trial_main, trial_process
-from trireme.llm.grammar.sources import json_source, lark_source
-from trireme.llm.grammar.trial import GrammarTrials, TrialError
-from trireme.llm.grammar.trial_line import AT_A_TIME, NoTrialError
 from trireme.llm.admission_errors import NotWantedError
+from trireme.llm.grammar import compile_check_main, compile_check_process
+from trireme.llm.grammar.compile_check_queue import AT_A_TIME, CheckUnavailableError
+from trireme.llm.grammar.compile_checks import CompileCheckError, CompileChecks
+from trireme.llm.grammar.sources import json_source, lark_source
 
 LONG_RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
 LONG_TERMINALS = "start: T0\n" + "\n".join(f'T{at}: "a" T{at + 1}' for at in range(5000)) + '\nT5000: "b"'
@@ -41,19 +41,19 @@ def references(kind: str, count: int = 3000) -> dict[str, Any]:
     return {"$ref": "#/$defs/d0", "$defs": {**entries, f"d{count}": {"type": "string"}}}
 
 
-def test_a_good_grammar_passes_and_the_process_is_kept(tried: GrammarTrials) -> None:
-    tried.check(GOOD, Bytes)
-    first = tried.pid
-    tried.check(lark_source('start: "a" | "b"'), Bytes)
-    assert tried.pid == first is not None
+def test_a_good_grammar_passes_and_the_process_is_kept(checks: CompileChecks) -> None:
+    checks.check(GOOD, Bytes)
+    first = checks.pid
+    checks.check(lark_source('start: "a" | "b"'), Bytes)
+    assert checks.pid == first is not None
 
 
-def test_what_the_library_refuses_is_told_and_the_process_is_kept(tried: GrammarTrials) -> None:
-    tried.check(GOOD, Bytes)
-    first = tried.pid
-    with pytest.raises(TrialError, match="whale"):
-        tried.check(json_source({"type": "whale"}), Bytes)
-    assert tried.pid == first
+def test_what_the_library_refuses_is_told_and_the_process_is_kept(checks: CompileChecks) -> None:
+    checks.check(GOOD, Bytes)
+    first = checks.pid
+    with pytest.raises(CompileCheckError, match="whale"):
+        checks.check(json_source({"type": "whale"}), Bytes)
+    assert checks.pid == first
 
 
 @pytest.mark.parametrize(
@@ -66,36 +66,36 @@ def test_what_the_library_refuses_is_told_and_the_process_is_kept(tried: Grammar
         json_source(references("bare")),
     ],
 )
-def test_what_overflows_the_stack_is_refused_and_the_next_is_tried(tried: GrammarTrials, source: str) -> None:
-    with pytest.raises(TrialError, match="nested too deeply"):
-        tried.check(source, Bytes)
-    tried.check(GOOD, Bytes)
+def test_what_overflows_the_stack_is_refused_and_the_next_is_checked(checks: CompileChecks, source: str) -> None:
+    with pytest.raises(CompileCheckError, match="nested too deeply"):
+        checks.check(source, Bytes)
+    checks.check(GOOD, Bytes)
 
 
-def test_two_hundred_definitions_in_a_row_pass(tried: GrammarTrials) -> None:
+def test_two_hundred_definitions_in_a_row_pass(checks: CompileChecks) -> None:
     for kind in ("object", "array", "bare"):
-        tried.check(json_source(references(kind, 200)), Bytes)
+        checks.check(json_source(references(kind, 200)), Bytes)
 
 
 @pytest.mark.parametrize("schema", [ONE_MULTIPLE, MULTIPLES])
-def test_what_never_ends_is_refused_and_the_next_is_tried(schema: dict[str, Any]) -> None:
-    tried = GrammarTrials((4,))
+def test_what_never_ends_is_refused_and_the_next_is_checked(schema: dict[str, Any]) -> None:
+    checks = CompileChecks((4,))
     try:
-        with pytest.raises(TrialError, match=r"takes longer than 4 s|MiB of memory"):
-            tried.check(json_source(schema), Bytes)
-        tried.check(json_source({"type": "null"}), Bytes)
+        with pytest.raises(CompileCheckError, match=r"takes longer than 4 s|MiB of memory"):
+            checks.check(json_source(schema), Bytes)
+        checks.check(json_source({"type": "null"}), Bytes)
     finally:
-        tried.close()
+        checks.close()
 
 
 def test_those_that_take_all_of_their_time_hold_up_no_other() -> None:
-    trials = GrammarTrials((0.02, 120))
+    checks = CompileChecks((0.02, 120))
     ends: list[BaseException] = []
 
     def try_slow(number: int) -> None:
         try:
-            trials.check(json_source({**MULTIPLES, "title": f"{number}"}), Bytes)
-        except (TrialError, NoTrialError) as error:
+            checks.check(json_source({**MULTIPLES, "title": f"{number}"}), Bytes)
+        except (CompileCheckError, CheckUnavailableError) as error:
             ends.append(error)
 
     slow = [threading.Thread(target=try_slow, args=(number,)) for number in range(2 * AT_A_TIME)]
@@ -103,30 +103,30 @@ def test_those_that_take_all_of_their_time_hold_up_no_other() -> None:
         for thread in slow:
             thread.start()
         for _ in range(2):
-            trials.check(GOOD, Bytes)
+            checks.check(GOOD, Bytes)
         assert not ends
     finally:
-        trials.close()
+        checks.close()
         for thread in slow:
             thread.join(30)
     assert [str(error) for error in ends] == ["the engine is closed"] * len(slow)
-    assert trials.pid is None
+    assert checks.pid is None
 
 
 def test_one_that_needs_more_than_its_first_turn_gets_another() -> None:
-    trials = GrammarTrials((0.001, 120))
+    checks = CompileChecks((0.001, 120))
     try:
-        taken_bytes = trials.check(json_source({"type": "integer", "multipleOf": 9973}), Bytes)
+        taken_bytes = checks.check(json_source({"type": "integer", "multipleOf": 9973}), Bytes)
         assert 0 < taken_bytes < 256 << 20
     finally:
-        trials.close()
+        checks.close()
 
 
-def test_a_trial_tells_about_as_much_memory_as_compiling_takes_from_the_process_that_asks() -> None:
+def test_a_check_tells_about_as_much_memory_as_compiling_takes_from_the_process_that_asks() -> None:
     program = (
         "import sys\n"
         "sys.path.append('tests')\n"
-        "from tests.unit.llm.grammar import test_trial as own\n"
+        "from tests.unit.llm.grammar import test_compile_checks as own\n"
         "own.print_told_and_taken()\n"
     )
     told = json.loads(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout)
@@ -135,82 +135,84 @@ def test_a_trial_tells_about_as_much_memory_as_compiling_takes_from_the_process_
 
 
 def print_told_and_taken() -> None:
-    """Of grammars of three sizes: the mean of what their trials have told, and of what they have taken here."""
-    message = trial_process._message(Bytes)
-    vocabulary = llguidance.LLTokenizer(llguidance.TokenizerWrapper(trial_main.Vocabulary(message)), eos_token=[256])
-    tried, found, held = GrammarTrials((120,)), list[tuple[float, float]](), list[Any]()
+    """Of grammars of three sizes: the mean of what their checks have told, and of what they have taken here."""
+    message = compile_check_process._message(Bytes)
+    vocabulary = llguidance.LLTokenizer(
+        llguidance.TokenizerWrapper(compile_check_main.Vocabulary(message)), eos_token=[256]
+    )
+    checks, found, held = CompileChecks((120,)), list[tuple[float, float]](), list[Any]()
     sources = [
         [json_source({"type": "object", "properties": {f"p{at}": {"type": "string"}}}) for at in range(40)],
         [json_source({"enum": [f"{at} of {of} {'x' * 40}" for at in range(2000)]}) for of in range(10)],
         [json_source({"type": "integer", "multipleOf": 49_999})],
     ]
     for source in (GOOD, sources[1][0]):  # what is there once for all of them
-        trial_main.compiled(llguidance, vocabulary, source)
+        compile_check_main.compiled(llguidance, vocabulary, source)
     for alike in sources:
-        told_bytes = sum(tried.check(source, Bytes) for source in alike)
-        before = trial_main._own_bytes()
-        held += [trial_main.compiled(llguidance, vocabulary, source) for source in alike]
-        found.append((told_bytes / len(alike), (trial_main._own_bytes() - before) / len(alike)))
-    tried.close()
+        told_bytes = sum(checks.check(source, Bytes) for source in alike)
+        before = compile_check_main._own_bytes()
+        held += [compile_check_main.compiled(llguidance, vocabulary, source) for source in alike]
+        found.append((told_bytes / len(alike), (compile_check_main._own_bytes() - before) / len(alike)))
+    checks.close()
     print(json.dumps(found))
 
 
-def test_a_trial_that_nobody_waits_for_any_more_ends() -> None:
-    trials, asked, is_wanted = GrammarTrials((120,)), threading.Event(), [True]
+def test_a_check_that_nobody_waits_for_any_more_ends() -> None:
+    checks, asked, is_wanted = CompileChecks((120,)), threading.Event(), [True]
     told: list[BaseException] = []
 
     def still_wanted() -> bool:
-        if trials.pid is not None and children(trials.pid):
+        if checks.pid is not None and children(checks.pid):
             asked.set()
         return is_wanted[0]
 
     def ask() -> None:
         try:
-            trials.check(json_source(MULTIPLES), Bytes, still_wanted)
+            checks.check(json_source(MULTIPLES), Bytes, still_wanted)
         except NotWantedError as error:
             told.append(error)
 
     asking = threading.Thread(target=ask)
     asking.start()
     try:
-        until(lambda: trials.look_again() or asked.is_set(), 60)
+        until(lambda: checks.look_again() or asked.is_set(), 60)
         is_wanted[0] = False
-        trials.look_again()
+        checks.look_again()
         asking.join(60)
         assert len(told) == 1
-        assert trials.pid is not None
-        until(lambda: not children(trials.pid), 60)
-        trials.check(GOOD, Bytes)
+        assert checks.pid is not None
+        until(lambda: not children(checks.pid), 60)
+        checks.check(GOOD, Bytes)
     finally:
-        trials.close()
+        checks.close()
 
 
 def test_one_that_is_wanted_again_the_moment_after_is_not_taken_for_one_that_had_its_time() -> None:
-    trials, was_left = GrammarTrials((120,)), threading.Event()
+    checks, was_left = CompileChecks((120,)), threading.Event()
 
     def is_wanted() -> bool:
-        if was_left.is_set() or trials.pid is None or not children(trials.pid):
+        if was_left.is_set() or checks.pid is None or not children(checks.pid):
             return True
         was_left.set()
         return False
 
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(trials.check, json_source(MULTIPLES), Bytes, is_wanted)
+        asked = pool.submit(checks.check, json_source(MULTIPLES), Bytes, is_wanted)
         try:
-            until(lambda: trials.look_again() or was_left.is_set(), 60)
+            until(lambda: checks.look_again() or was_left.is_set(), 60)
             assert isinstance(asked.exception(60), NotWantedError)
         finally:
-            trials.close()
+            checks.close()
 
 
-def test_what_takes_all_memory_is_refused_and_the_next_is_tried() -> None:
-    tried = GrammarTrials((120,))
+def test_what_takes_all_memory_is_refused_and_the_next_is_checked() -> None:
+    checks = CompileChecks((120,))
     try:
-        with pytest.raises(TrialError, match="takes more than 256 MiB of memory"):
-            tried.check(json_source(ONE_MULTIPLE), Bytes)
-        tried.check(GOOD, Bytes)
+        with pytest.raises(CompileCheckError, match="takes more than 256 MiB of memory"):
+            checks.check(json_source(ONE_MULTIPLE), Bytes)
+        checks.check(GOOD, Bytes)
     finally:
-        tried.close()
+        checks.close()
 
 
 def test_the_engine_refuses_with_the_options_name_and_goes_on(scribe: Engine) -> None:
