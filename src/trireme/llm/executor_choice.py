@@ -96,14 +96,14 @@ def devices_in_use(executor: Executor, device: str) -> tuple[str, ...]:
     return (place if place == "cpu" or ":" in place else f"{place}:0",)
 
 
-def planned_dtype(folder: Path | None, device: str, wish: str = "auto", saved: str = "float32") -> str:
+def planned_dtype(folder: Path | None, device: str, dtype: str = "auto", saved: str = "float32") -> str:
     """The type that `load_executor` computes in on this device, told without loading anything; `saved` is that of a
     checkpoint whose files are not here."""
-    if wish != "auto":
-        return wish
+    if dtype != "auto":
+        return dtype
     if device in ("cpu", "numpy") and importlib.util.find_spec("torch") is None:
         return "float32"
-    return _dtype(wish, device, lambda: saved if folder is None else _type_in(folder))
+    return _dtype(dtype, device, lambda: saved if folder is None else _type_in(folder))
 
 
 def is_on_cuda(device: str) -> bool:
@@ -211,9 +211,9 @@ def _with_transformers(
     return load_general(folder, options, devices.torch_device(place), chosen, str(why).partition(";")[0])
 
 
-def _dtype(wish: str, place: str, stored: Callable[[], str]) -> str:
-    if wish != "auto":
-        return wish
+def _dtype(dtype: str, place: str, stored: Callable[[], str]) -> str:
+    if dtype != "auto":
+        return dtype
     if place != "cpu":
         return stored()
     is_half = stored() in ("bfloat16", "float16")

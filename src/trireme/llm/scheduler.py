@@ -17,7 +17,7 @@ from trireme.llm.prefix_cache import find_prefix
 from trireme.llm.request import FinishReason, Sequence
 from trireme.llm.step_plan import Chunk, OpenPlan, SchedulerLimits, StepPlan
 from trireme.llm.turns.giving_way import one_of_most, who_gives_way
-from trireme.llm.turns.set_aside import SetAside
+from trireme.llm.turns.slow_grammars import SlowGrammarSequences
 from trireme.llm.turns.waiting_line import WaitingLine
 
 
@@ -40,7 +40,7 @@ class Scheduler:
         self.pool = BlockPool(limits.block_count)
         self.stats = SchedulerStats()
         self._line = WaitingLine()
-        self._aside = SetAside(limits.max_sequences)
+        self._aside = SlowGrammarSequences(limits.max_sequences)
         self._running: list[Sequence] = []
         self._free_slots = list(range(limits.max_sequences - 1, -1, -1))
         self._moved: list[Sequence] = []

@@ -66,7 +66,7 @@ class _Place(Enum):
     FAILED = auto()
 
 
-class JsonCall:
+class ToolCallScanner:
     """Reads one `{"name": ..., "arguments": ...}`, and tells of the arguments while they are written."""
 
     def __init__(

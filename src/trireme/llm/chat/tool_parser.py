@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from trireme.llm.chat.events import CallArguments, CallEnd, CallStart, Content, Event
-from trireme.llm.chat.json_scanner import JsonCall, JsonValue
+from trireme.llm.chat.json_scanner import JsonValue, ToolCallScanner
 from trireme.llm.tokenizer.stream_text import StopStrings
 
 State = Callable[[], bool]
@@ -40,7 +40,7 @@ class ToolParser(ABC):
         self._spaces = ""
         """Behind the content; forgotten where a call follows."""
         self._count = 0
-        self._call: JsonCall | None = None
+        self._call: ToolCallScanner | None = None
         self._raw = ""
         """What was read of a call that has not started: content, where it turns out to be none."""
         self._state: State = self._begin
@@ -137,7 +137,7 @@ class ToolParser(ABC):
     def _expect_call(self, raw: str, *, is_strict: bool = False) -> None:
         """A call as JSON follows; `raw` is what announced it. `is_strict`: other JSON may follow as well."""
         self._raw = raw
-        self._call = JsonCall(
+        self._call = ToolCallScanner(
             self._start_call,
             self._tell_arguments,
             accepts=lambda name: not is_strict or not self._names or name in self._names,

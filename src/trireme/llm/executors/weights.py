@@ -75,7 +75,7 @@ class DecoderWeights(Generic[A, L, N]):
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering(Generic[A, L, N]):
+class WeightCollector(Generic[A, L, N]):
     """The arrays by their canonical names, and what an executor makes of them."""
 
     spec: DecoderSpec

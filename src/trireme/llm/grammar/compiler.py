@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
+from trireme.llm.grammar.matching import CompiledGrammar, GrammarTimeBudget
 from trireme.llm.grammar.reasons import short_reason
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
 from trireme.llm.grammar.compile_checks import CompileChecks, CompileCheckError
@@ -79,7 +79,7 @@ class GrammarCompiler:
         self._vocabulary_lock = threading.Lock()
         """Held while those two are made, which takes a second for a large one."""
         self._checks = CompileChecks()
-        self._spare = SpareTime(clock)
+        self._spare = GrammarTimeBudget(clock)
         self.compiles_at_once = True
         """Otherwise what is not kept raises NewGrammarError."""
         self._kept: OrderedDict[_Key, CompiledGrammar] = OrderedDict()

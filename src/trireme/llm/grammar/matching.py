@@ -35,7 +35,7 @@ _SPARE_SHARE: Final = 0.1
 """What all grammars of a model may take beyond that: so much, which comes back with this share of the time."""
 
 
-class SpareTime:
+class GrammarTimeBudget:
     """What slow grammars may take together, however many there are and however many sequences follow them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +60,7 @@ class CompiledGrammar:
         self,
         matcher: Any,
         option: str,
-        spare: SpareTime,
+        spare: GrammarTimeBudget,
         clock: Callable[[], float] = time.thread_time,
         size_bytes: int = 0,
         vocab_size: int = 0,

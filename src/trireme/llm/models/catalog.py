@@ -137,16 +137,16 @@ def read_spec(folder: str | Path) -> DecoderSpec:
 
 def load_weights(folder: str | Path, spec: DecoderSpec) -> Iterator[tuple[str, StoredWeight]]:
     """The model's tensors under canonical names; raises CheckpointError."""
-    reading = _Reading(Path(folder), spec)
-    for name, weight in reading.weights():
+    reader = _WeightReader(Path(folder), spec)
+    for name, weight in reader.weights():
         wanted = shape_of(name, spec)
         if weight.shape != wanted:
             raise CheckpointError(
-                f"{folder} holds {reading.last_names or repr(name)} as {list(weight.shape)}, but its config.json asks "
+                f"{folder} holds {reader.last_names or repr(name)} as {list(weight.shape)}, but its config.json asks "
                 f"for {list(wanted)}; the two do not belong together"
             )
         yield name, to_plain(weight) if name in _LOOKED_UP else weight
-    reading.tell_rest()
+    reader.tell_rest()
 
 
 def quantization_of(folder: str | Path) -> str:
@@ -175,7 +175,7 @@ def _is_wrong_size(value: object) -> bool:
     return value is not None and (type(value) is not int or value < 1)
 
 
-class _Reading:
+class _WeightReader:
     """The tensors of a folder, and which of them were read under which names."""
 
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:

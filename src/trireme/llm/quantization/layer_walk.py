@@ -13,7 +13,7 @@ from trireme.llm.executors.torch.attention import scoring_of
 from trireme.llm.executors.torch.cache import BlockTables, PagedCache
 from trireme.llm.executors.torch.decoder import Decoder, StepTokens
 from trireme.llm.executors.torch.layout import LayoutBuilder, Span
-from trireme.llm.executors.torch.weights import LayerWeights, Linear, gathering, take_over
+from trireme.llm.executors.torch.weights import LayerWeights, Linear, take_over, weight_collector
 from trireme.llm.models.spec import DecoderSpec
 
 Record = Callable[[str, torch.Tensor], None]
@@ -35,7 +35,7 @@ class LayerWalk:
         self._spec, self._device, self._dtype = spec, device, dtype
         longest = max(len(sequence) for sequence in sequences)
         taken = take_over(outside.items(), device, dtype)
-        without_layers = gathering(replace(spec, layer_count=0, is_tied=True), taken).decoder()
+        without_layers = weight_collector(replace(spec, layer_count=0, is_tied=True), taken).decoder()
         self._cache = PagedCache(spec, longest, 1, device, dtype)
         self._tables = BlockTables(1, longest)
         self._tables.of(0)[:] = range(longest)
@@ -50,7 +50,7 @@ class LayerWalk:
     ) -> None:
         """Takes all texts through a layer; `advances`: what comes out stands before the next."""
         with torch.inference_mode():
-            weights = gathering(self._spec, take_over(tensors.items(), self._device, self._dtype)).layer("")
+            weights = weight_collector(self._spec, take_over(tensors.items(), self._device, self._dtype)).layer("")
             if record is not None:
                 weights = _recording(weights, record)
             for index, length in enumerate(self._lengths):

@@ -16,7 +16,7 @@ from trireme.llm.sampling.token_history import history_of
 
 
 @dataclass(slots=True)
-class Amounts:
+class LogitEntries:
     """Places in a table of logits, counted row after row, and a number for each."""
 
     places: list[npt.NDArray[np.int64]] = field(default_factory=list)
@@ -33,11 +33,11 @@ class Edits:
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        self.factors = Amounts()
+        self.factors = LogitEntries()
         """What positive logits are divided by and others multiplied with."""
-        self.decrease = Amounts()
-        self.increase = Amounts()
-        self.forbidden = Amounts()
+        self.decrease = LogitEntries()
+        self.increase = LogitEntries()
+        self.forbidden = LogitEntries()
         self.bounded_rows: list[int] = []
         self.allowed: list[TokenBits] = []
         """Of those rows: the only tokens that may come."""

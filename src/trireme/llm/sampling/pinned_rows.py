@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-_TURNS: Final = 3
+_BUFFERS: Final = 3
 """So many sends may be under way before one waits for the first of them."""
 
 
@@ -20,23 +20,23 @@ class PinnedRows:
         """`size`: of a row, in bytes. Nothing is pinned before the first send."""
         self._size = size
         self._device = device
-        self._turns: list[_Turn | None] = [None] * _TURNS
-        self._turn = 0
+        self._buffers: list[_PinnedBuffer | None] = [None] * _BUFFERS
+        self._next = 0
 
     def send(self, rows: Sequence[npt.NDArray[np.uint8]]) -> torch.Tensor:
         """A copy on the device, `[rows, size]`, behind the work that it has been given."""
         if self._device.type != "cuda":
             return torch.from_numpy(np.stack(rows)).to(self._device)
-        self._turn = (self._turn + 1) % _TURNS
-        turn = self._turns[self._turn]
-        if turn is None or len(turn.memory) < len(rows):
-            if turn is not None:
-                turn.sent.synchronize()
-            turn = self._turns[self._turn] = _Turn(len(rows), self._size)
-        return turn.send(rows, self._device)
+        self._next = (self._next + 1) % _BUFFERS
+        buffer = self._buffers[self._next]
+        if buffer is None or len(buffer.memory) < len(rows):
+            if buffer is not None:
+                buffer.sent.synchronize()
+            buffer = self._buffers[self._next] = _PinnedBuffer(len(rows), self._size)
+        return buffer.send(rows, self._device)
 
 
-class _Turn:
+class _PinnedBuffer:
     def __init__(self, count: int, size: int) -> None:
         room = 1 << (count - 1).bit_length()
         self.memory = torch.empty((room, size), dtype=torch.uint8, pin_memory=True)

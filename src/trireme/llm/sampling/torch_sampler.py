@@ -20,7 +20,7 @@ from trireme.llm.grammar.mask_batches import make_masks
 from trireme.llm.grammar.token_bits import TokenBits, as_mask, every_token
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import Sequence
-from trireme.llm.sampling.history import Amounts, Edits
+from trireme.llm.sampling.history import Edits, LogitEntries
 from trireme.llm.sampling.noise import row_keys
 from trireme.llm.sampling.pinned_rows import PinnedRows
 from trireme.llm.sampling.reports import Reports, candidate_counts, describe, likeliest
@@ -234,7 +234,7 @@ class TorchSampler:
         """Takes sets of tokens apart on the device: for each row, which tokens are not in its set."""
         return (bits.unsqueeze(-1) & self._places_of_bits == 0).flatten(1)[:, : self._vocab_size]
 
-    def _sent(self, amounts: Amounts) -> tuple[torch.Tensor, torch.Tensor]:
+    def _sent(self, amounts: LogitEntries) -> tuple[torch.Tensor, torch.Tensor]:
         return self.send(np.concatenate(amounts.places)), self.send(np.concatenate(amounts.numbers))
 
     def _draw(self, rows: _Rows) -> torch.Tensor:

@@ -79,21 +79,21 @@ class TextStream:
         self._added = 0
         self._held = ""
         self._stop: str | None = None
-        self._progress = _Progress()
+        self._shown_tokens = _ShownTokens()
 
     def add(self, token: int) -> TextPiece:
         """The next token's text. After the stop nothing comes any more."""
         if self._stop is not None:
-            return TextPiece("", self._progress.token_count, self._stop)
+            return TextPiece("", self._shown_tokens.token_count, self._stop)
         self._added += 1
         text = self._detokenizer.add(token)
-        self._progress.known(len(text), self._detokenizer.is_undecided)
+        self._shown_tokens.known(len(text), self._detokenizer.is_undecided)
         return self._show(self._held + text, is_last=False)
 
     def finish(self) -> TextPiece:
         """What was held back, when no more tokens come."""
         if self._stop is not None:
-            return TextPiece("", self._progress.token_count, self._stop)
+            return TextPiece("", self._shown_tokens.token_count, self._stop)
         return self._show(self._held + self._detokenizer.finish(), is_last=True)
 
     def _show(self, text: str, is_last: bool) -> TextPiece:
@@ -103,14 +103,14 @@ class TextStream:
             if found is not None:
                 begin, self._stop = found
                 shown = text[: begin + len(self._stop)] if self._includes_stop else text[:begin]
-                return TextPiece(shown, self._progress.stopped(len(shown)), self._stop)
+                return TextPiece(shown, self._shown_tokens.stopped(len(shown)), self._stop)
             if not is_last:
                 size = len(text) - self._stops.undecided(text)
                 text, self._held = text[:size], text[size:]
-        return TextPiece(text, self._progress.finished() if is_last else self._progress.shown(len(text)))
+        return TextPiece(text, self._shown_tokens.finished() if is_last else self._shown_tokens.shown(len(text)))
 
 
-class _Progress:
+class _ShownTokens:
     """How many tokens are shown. A token is shown when its last character is."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from trireme.llm import Completion, Engine, EngineOptions, FinishReason, SamplingError, SamplingParams
 from trireme.llm.grammar.compiler import GrammarCompiler
-from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
+from trireme.llm.grammar.matching import CompiledGrammar, GrammarTimeBudget
 from trireme.llm.grammar.token_bits import as_mask
 from trireme.llm.text_engine import GenerationError
 
@@ -195,7 +195,9 @@ class SteppingClock:
 def test_what_sequences_take_counts_for_all_that_follow_the_same(start_random: Callable[..., Engine]) -> None:
     engine, clock = start_random(), SteppingClock()
     token = engine.tokenizer.encode("a", add_special=False)[0]
-    slow = CompiledGrammar(engine.grammars.regex("a+").start().matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
+    slow = CompiledGrammar(
+        engine.grammars.regex("a+").start().matcher, "guided_regex", GrammarTimeBudget(lambda: 0.0), clock
+    )
     *states, ended = [slow.start() for _ in range(61)]
     for state in (*states, ended):
         state.advance(token)
@@ -216,7 +218,9 @@ def test_what_sequences_take_counts_for_all_that_follow_the_same(start_random: C
 def test_one_that_is_quick_enough_may_go_on_for_ever(start_random: Callable[..., Engine]) -> None:
     engine, clock = start_random(), SteppingClock()
     token = engine.tokenizer.encode("a", add_special=False)[0]
-    quick = CompiledGrammar(engine.grammars.regex("a+").start().matcher, "guided_regex", SpareTime(lambda: 0.0), clock)
+    quick = CompiledGrammar(
+        engine.grammars.regex("a+").start().matcher, "guided_regex", GrammarTimeBudget(lambda: 0.0), clock
+    )
     clock.step_s = 0.009
     state = quick.start()
     for _ in range(1000):
@@ -227,7 +231,7 @@ def test_one_that_is_quick_enough_may_go_on_for_ever(start_random: Callable[...,
 
 def test_slow_ones_share_what_comes_back_with_time() -> None:
     clock = SteppingClock()
-    spare = SpareTime(clock)
+    spare = GrammarTimeBudget(clock)
     assert [spare.take(0.9) for _ in range(4)] == [True, True, False, False]
     clock.now_s = 4.0
     assert [spare.take(0.3), spare.take(0.2), spare.take(0.1)] == [True, False, False]
@@ -240,7 +244,7 @@ def test_slow_ones_share_what_comes_back_with_time() -> None:
 def test_answers_of_a_slow_one_hold_the_engine_up_no_longer_than_one_does(start_random: Callable[..., Engine]) -> None:
     engine, clock = start_random(), SteppingClock()
     clock.step_s = 0.1
-    slow = CompiledGrammar(engine.grammars.regex("[a-z]+").start().matcher, "guided_regex", SpareTime(), clock)
+    slow = CompiledGrammar(engine.grammars.regex("[a-z]+").start().matcher, "guided_regex", GrammarTimeBudget(), clock)
     for choices in (30, 1):
         with pytest.raises(GenerationError, match="'guided_regex' cannot be followed: it takes too long"):
             written(engine, slow, prompts=1, choices=choices)
@@ -257,7 +261,7 @@ def test_many_answers_may_follow_a_grammar_that_one_may_follow(
     engine, clock = start_random(), SteppingClock()
     token = engine.tokenizer.encode("a", add_special=False)[0]
     compiled = CompiledGrammar(
-        engine.grammars.regex("a+").start().matcher, "guided_regex", SpareTime(lambda: 0.0), clock
+        engine.grammars.regex("a+").start().matcher, "guided_regex", GrammarTimeBudget(lambda: 0.0), clock
     )
     states = [compiled.start() for _ in range(followers)]
     for _ in range(100):

@@ -9,7 +9,7 @@ import pytest
 from trireme.llm import Engine, SamplingParams
 from trireme.llm.grammar import mask_batches, matching
 from trireme.llm.grammar.mask_batches import make_masks
-from trireme.llm.grammar.matching import QUICK_S, CompiledGrammar, MatcherState, SpareTime
+from trireme.llm.grammar.matching import QUICK_S, CompiledGrammar, GrammarTimeBudget, MatcherState
 from trireme.llm.grammar.token_bits import TokenBits
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
@@ -125,5 +125,5 @@ def test_many_sequences_follow_several_matchers(start_random: Callable[..., Engi
         state.allowed(1)
         state.advance(token)
         assert state.allowed(4096).tolist() == states[0].allowed(4096).tolist()
-    large = CompiledGrammar(grammar.start().matcher, "guided_regex", SpareTime())
+    large = CompiledGrammar(grammar.start().matcher, "guided_regex", GrammarTimeBudget())
     assert {state.number for state in [large.start() for _ in range(40)]} == {0}

@@ -10,7 +10,7 @@ import pytest
 from trireme.llm import Engine, SamplingParams
 from trireme.llm.grammar import mask_turns
 from trireme.llm.grammar.mask_turns import MaskTurns
-from trireme.llm.grammar.matching import CompiledGrammar, SpareTime
+from trireme.llm.grammar.matching import CompiledGrammar, GrammarTimeBudget
 from trireme.llm.grammar.token_bits import TokenBits, every_token
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
@@ -90,7 +90,7 @@ def test_tokens_that_take_long_are_waited_for_by_turns(start_random: Callable[..
     """Of rules that a text fits in many ways, with each token more: to hear of one takes long, and the masks do."""
     engine, clock = start_random(), SteppingClock()
     token = engine.tokenizer.encode("a", add_special=False)[0]
-    compiled = CompiledGrammar(engine.grammars.regex("a+").start().matcher, "guided_regex", SpareTime(), clock)
+    compiled = CompiledGrammar(engine.grammars.regex("a+").start().matcher, "guided_regex", GrammarTimeBudget(), clock)
     running = [sequence(number, compiled.start()) for number in range(4)]
     clock.step_s = 0.03
     running[0].grammar.advance(token)
@@ -124,7 +124,7 @@ def test_who_comes_first_by_priority_has_the_first_turn() -> None:
 def test_what_a_mask_costs_rises_at_once_and_falls_with_every_mask(start_random: Callable[..., Engine]) -> None:
     engine, clock = start_random(), SteppingClock()
     token = engine.tokenizer.encode("a", add_special=False)[0]
-    compiled = CompiledGrammar(engine.grammars.regex("a+").start().matcher, "guided_regex", SpareTime(), clock)
+    compiled = CompiledGrammar(engine.grammars.regex("a+").start().matcher, "guided_regex", GrammarTimeBudget(), clock)
     state = compiled.start()
     assert state.cost_s == 0.0
     clock.step_s = 0.02

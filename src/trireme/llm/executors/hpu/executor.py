@@ -19,7 +19,7 @@ from trireme.llm.executors.torch.attention import scoring_of
 from trireme.llm.executors.torch.cache import BlockTables, Integers, PagedCache, begun_block
 from trireme.llm.executors.torch.decoder import Decoder
 from trireme.llm.executors.torch.memory import cache_bytes
-from trireme.llm.executors.torch.results import ResultBuilder, WantedRows, wanted_rows
+from trireme.llm.executors.torch.results import LogitRows, ResultBuilder, logit_rows
 from trireme.llm.executors.torch.weights import gather_weights
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
@@ -123,7 +123,7 @@ class HpuExecutor:
 
     def _run(self, plan: StepPlan) -> StepResult:
         begins = np.cumsum([0, *(chunk.count for chunk in plan.chunks)])[:-1].tolist()
-        wanted = wanted_rows(plan, begins)
+        wanted = logit_rows(plan, begins)
         singles = [number for number, chunk in enumerate(plan.chunks) if chunk.count == 1]
         played: list[_Played] = []
         places: dict[int, tuple[int, int]] = {}
@@ -138,7 +138,7 @@ class HpuExecutor:
         return self._gather(plan, wanted, played, places)
 
     def _gather(
-        self, plan: StepPlan, wanted: WantedRows, played: list[_Played], places: dict[int, tuple[int, int]]
+        self, plan: StepPlan, wanted: LogitRows, played: list[_Played], places: dict[int, tuple[int, int]]
     ) -> StepResult:
         tokens = [one.likeliest.cpu() for one in played]
         chosen = [int(tokens[one][row]) for one, row in (places[row] for row in wanted.rows[: len(wanted.sampled)])]

@@ -66,7 +66,7 @@ def gather_weights(spec: DecoderSpec, tensors: Iterable[tuple[str, StoredWeight]
         return Norm(kind, spec.norm_eps, weight + np.float32(spec.norm_weight_offset), bias)
 
     arrays = {name: _own_numbers(weight) for name, weight in tensors}
-    return weights.Gathering(spec, arrays, _linear, norm, _turned).decoder()
+    return weights.WeightCollector(spec, arrays, _linear, norm, _turned).decoder()
 
 
 def _linear(matrix: Array, bias: Array | None) -> Linear:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from trireme.llm.executors.port import StepResult
-from trireme.llm.executors.ranks.messages import Integers, Order, StepMessage, TableNews, order_bytes, step_bytes
+from trireme.llm.executors.ranks.messages import Integers, Order, StepMessage, TableChanges, order_bytes, step_bytes
 from trireme.llm.executors.ranks.part import ModelPart
 from trireme.llm.executors.ranks.processes import START_S, RankProcesses
 from trireme.llm.executors.torch.adapters import AdapterRows
@@ -30,7 +30,7 @@ class RanksExecutor(PagedExecutor):
         limits = replace(part.limits, block_count=block_count)
         super().__init__(part.whole, limits, decoder, part.device, part.dtype)
         self._others = others
-        self._news = TableNews(limits.max_sequences)
+        self._table_changes = TableChanges(limits.max_sequences)
         self._tables_told: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
         self._meeting_folder = Path(part.setup.store_file).parent
         others.lines(START_S)  # that they have met
@@ -43,7 +43,7 @@ class RanksExecutor(PagedExecutor):
 
     def submit(self, plan: StepPlan) -> StepResult:
         self._others.check()
-        self._tables_told = self._news.of(plan)
+        self._tables_told = self._table_changes.of(plan)
         try:
             result = super().submit(plan)
         except Exception as error:

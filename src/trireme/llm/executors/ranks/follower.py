@@ -72,9 +72,9 @@ class Follower:
 class FollowedTables(BlockTables):
     """Those of the first rank, as far as it has told."""
 
-    def learn(self, news: Iterable[tuple[int, int, tuple[int, ...]]]) -> None:
+    def learn(self, changes: Iterable[tuple[int, int, tuple[int, ...]]]) -> None:
         """Takes over blocks: of a slot, from a place on."""
-        for slot, first, blocks in news:
+        for slot, first, blocks in changes:
             self._blocks[slot, first : first + len(blocks)] = blocks
 
 

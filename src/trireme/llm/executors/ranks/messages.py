@@ -51,7 +51,7 @@ class StepMessage:
 Message = tuple[Order, list[Integers]]
 
 
-class TableNews:
+class TableChanges:
     """Which blocks of running sequences the others have not been told of."""
 
     def __init__(self, slot_count: int) -> None:
@@ -61,14 +61,14 @@ class TableNews:
         """Those of a step, which are known from then on."""
         for sequence in plan.joined:
             self._known[sequence.slot] = 0
-        news = []
+        changes = []
         for chunk in plan.chunks:
             slot, blocks = chunk.sequence.slot, chunk.sequence.blocks
             known = self._known[slot]
             if known < len(blocks):
-                news.append((slot, known, tuple(blocks[known:])))
+                changes.append((slot, known, tuple(blocks[known:])))
                 self._known[slot] = len(blocks)
-        return tuple(news)
+        return tuple(changes)
 
 
 def step_bytes(step: StepMessage) -> bytes:

@@ -20,7 +20,7 @@ from trireme.llm.executors.torch.cache import BlockTables, Integers, PagedCache,
 from trireme.llm.executors.torch.decoder import Decoder, StepTokens
 from trireme.llm.executors.torch.layout import LayoutBuilder, Span
 from trireme.llm.executors.torch.memory import cache_bytes, release
-from trireme.llm.executors.torch.results import ResultBuilder, RowLogits, wanted_rows
+from trireme.llm.executors.torch.results import ResultBuilder, RowLogits, logit_rows
 from trireme.llm.executors.torch.weights import gather_weights
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
@@ -92,7 +92,7 @@ class PagedExecutor:
         begins = [0] * len(order)
         for number, span in zip(order, spans, strict=True):
             begins[number] = span.begin
-        wanted = wanted_rows(plan, begins)
+        wanted = logit_rows(plan, begins)
         adapters = adapter_rows(chunks, spans, self._device)
         return self._results.build(plan, wanted, self._compute(self._packed(chunks), spans, wanted.rows, adapters))
 

@@ -35,7 +35,7 @@ class PromptPart:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedRows:
+class LogitRows:
     """The rows of a step whose logits are needed: those that tokens are chosen from, then those of prompts."""
 
     rows: tuple[int, ...]
@@ -44,7 +44,7 @@ class WantedRows:
     prompts: tuple[PromptPart, ...]
 
 
-def wanted_rows(plan: StepPlan, begins: Items[int]) -> WantedRows:
+def logit_rows(plan: StepPlan, begins: Items[int]) -> LogitRows:
     """`begins` says for each chunk of the plan which row of the step its first token is."""
     sampled: list[SampledRow] = []
     rows: list[int] = []
@@ -59,7 +59,7 @@ def wanted_rows(plan: StepPlan, begins: Items[int]) -> WantedRows:
             count = chunk.sequence.params.prompt_logprobs or 0
             prompts.append(PromptPart(number, len(rows), tuple(following), count))
             rows += range(begins[number], begins[number] + len(following))
-    return WantedRows(tuple(rows), tuple(sampled), tuple(prompts))
+    return LogitRows(tuple(rows), tuple(sampled), tuple(prompts))
 
 
 class ResultBuilder:
@@ -70,7 +70,7 @@ class ResultBuilder:
         self._sampler = TorchSampler(spec, device)
 
     def build(
-        self, plan: StepPlan, wanted: WantedRows, logits: RowLogits, likeliest: Items[int] | None = None
+        self, plan: StepPlan, wanted: LogitRows, logits: RowLogits, likeliest: Items[int] | None = None
     ) -> StepResult:
         """`likeliest` has the most likely token of each row that one is chosen from, or -1, where that is known."""
         prompt_logprobs = {part.number: self._prompt(part, logits) for part in wanted.prompts}

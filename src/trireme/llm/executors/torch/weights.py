@@ -112,7 +112,7 @@ def gather_weights(
 
     On a CPU none stays part of a file that somebody might replace.
     """
-    return gathering(spec, take_over(tensors, device, dtype)).decoder()
+    return weight_collector(spec, take_over(tensors, device, dtype)).decoder()
 
 
 def take_over(
@@ -127,11 +127,13 @@ def take_over(
     return found
 
 
-def gathering(spec: DecoderSpec, found: Mapping[str, torch.Tensor]) -> weights.Gathering[torch.Tensor, Linear, Norm]:
+def weight_collector(
+    spec: DecoderSpec, found: Mapping[str, torch.Tensor]
+) -> weights.WeightCollector[torch.Tensor, Linear, Norm]:
     """What this executor makes of the tensors."""
 
     def norm(kind: weights.NormKind, weight: torch.Tensor, bias: torch.Tensor | None) -> Norm:
         offset = spec.norm_weight_offset
         return Norm(kind, spec.norm_eps, weight + offset if offset else weight, bias)
 
-    return weights.Gathering(spec, found, Linear, norm, lambda matrices: matrices)
+    return weights.WeightCollector(spec, found, Linear, norm, lambda matrices: matrices)

@@ -33,8 +33,8 @@ class LayerShape:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerCall:
-    """One layer's attention in one step."""
+class AttentionInputs:
+    """What one layer attends with in one step."""
 
     queries: torch.Tensor
     """`[tokens, heads, size of a key]`"""
@@ -140,19 +140,19 @@ class PagedAttention:
         """`[1, heads, tokens, size]` each to `[1, tokens, heads, size of a value]`."""
         queries, keys, values = (part[0].transpose(0, 1) for part in (query, key, value))
         scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-        call = LayerCall(queries, keys, values, scale, int(sliding_window or 0), float(softcap or 0), s_aux)
+        inputs = AttentionInputs(queries, keys, values, scale, int(sliding_window or 0), float(softcap or 0), s_aux)
         layer = len(self.seen)
-        self.seen.append(call.shape)
+        self.seen.append(inputs.shape)
         if self._pages is None or self._step is None:
             return query.new_zeros(1, queries.shape[0], queries.shape[1], values.shape[2]), None
-        found = self._attend(layer, call, self._pages, self._step)
+        found = self._attend(layer, inputs, self._pages, self._step)
         return found.view(1, queries.shape[0], queries.shape[1], -1).to(query.dtype), None
 
-    def _attend(self, layer: int, call: LayerCall, pages: LayerPages, step: StepTokens) -> torch.Tensor:
+    def _attend(self, layer: int, inputs: AttentionInputs, pages: LayerPages, step: StepTokens) -> torch.Tensor:
         if layer == len(self._attentions):
-            shape = call.shape
+            shape = inputs.shape
             group = shape.head_count // shape.kv_head_count
-            scoring = Scoring(shape.kv_head_count, group, call.scale, call.softcap, sinks=call.sinks)
+            scoring = Scoring(shape.kv_head_count, group, inputs.scale, inputs.softcap, sinks=inputs.sinks)
             self._attentions.append(Attention(scoring, pages))
-        pages.write(layer, step.slots, call.keys, call.values)
-        return self._attentions[layer](layer, call.queries.to(pages.dtype), step.layouts[call.window])
+        pages.write(layer, step.slots, inputs.keys, inputs.values)
+        return self._attentions[layer](layer, inputs.queries.to(pages.dtype), step.layouts[inputs.window])

@@ -11,7 +11,7 @@ import torch
 
 from trireme.llm.executors.port import StepResult, WarmUp
 from trireme.llm.executors.torch.memory import release
-from trireme.llm.executors.torch.results import ResultBuilder, wanted_rows
+from trireme.llm.executors.torch.results import ResultBuilder, logit_rows
 from trireme.llm.executors.transformers.model_code import ModelCode
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import Sequence
@@ -81,7 +81,7 @@ class SequenceExecutor:
 
     def _run(self, plan: StepPlan) -> StepResult:
         begins = _begins(plan.chunks)
-        wanted = wanted_rows(plan, begins)
+        wanted = logit_rows(plan, begins)
         found: dict[int, torch.Tensor] = {}
         for chunk, begin in zip(plan.chunks, begins, strict=True):
             rows = sorted({row for row in wanted.rows if begin <= row < begin + chunk.count})

@@ -10,7 +10,7 @@ import pytest
 from trireme.llm.executors.ranks.messages import (
     Order,
     StepMessage,
-    TableNews,
+    TableChanges,
     order_bytes,
     read_step,
     receive,
@@ -64,14 +64,14 @@ def test_the_end_of_the_first_rank_is_an_error() -> None:
 
 def test_blocks_are_told_of_once_and_anew_for_the_next_sequence_of_a_slot() -> None:
     scheduler = Scheduler(SchedulerLimits(4, 16, 1, 64, has_prefix_cache=False))
-    news = TableNews(1)
+    changes = TableChanges(1)
     for number in (1, 2):
         scheduler.add(Sequence(number, [5] * 7, 7, SamplingParams(), lambda _: None, BlockKeys(4), 9))
         told = []
         while scheduler.has_work:
             plan = scheduler.schedule()
             assert plan is not None
-            told.append([(slot, first, len(blocks)) for slot, first, blocks in news.of(plan)])
+            told.append([(slot, first, len(blocks)) for slot, first, blocks in changes.of(plan)])
             for chunk in plan.chunks:
                 scheduler.settle(chunk, (6,))
                 if len(chunk.sequence.tokens) == 9:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from trireme.llm.request import Sequence
 
 
-class SetAside:
+class SlowGrammarSequences:
     """They wait here beside the line, or they would be the first in it again."""
 
     def __init__(self, max_sequences: int) -> None:
