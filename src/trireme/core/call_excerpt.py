@@ -17,7 +17,7 @@ _MOST_TEXT: Final = 256
 _MOST_DIMS: Final = 16
 
 
-class Excerpted(Protocol):
+class RecordingCall(Protocol):
     """A call that is being recorded."""
 
     def excerpt(self) -> CallExcerpt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from trireme.core.call_excerpt import Excerpted
+from trireme.core.call_excerpt import RecordingCall
 from trireme.core.datatype import Parameter
 from trireme.core.elements import Buffer
 from trireme.core.response import InferenceResponse
@@ -42,7 +42,7 @@ class OutputTarget(Protocol):
         """Copies the data in and returns the tensor without it; raises ServingError where it does not fit."""
 
 
-class OutputWishes:
+class OutputParameters:
     """What a client wants of outputs other than the tensors themselves, by the name of the output. Equal requests may
     share one object, so nobody changes it."""
 
@@ -91,6 +91,7 @@ class InferenceRequest:
         "model_version",
         "on_cancel",
         "on_credit",
+        "output_parameters",
         "parameters",
         "parent",
         "priority",
@@ -101,7 +102,6 @@ class InferenceRequest:
         "served_version",
         "timeout_us",
         "trace",
-        "wishes",
     )
 
     def __init__(
@@ -118,7 +118,7 @@ class InferenceRequest:
         self.id = request_id
         self.inputs = inputs  # in the client's order
         self.requested_outputs: tuple[str, ...] = ()  # empty: every output
-        self.wishes: OutputWishes | None = None  # None: outputs as they are
+        self.output_parameters: OutputParameters | None = None  # None: outputs as they are
         self.parameters: dict[str, Parameter] = {}
         self.correlation_id: int | str = 0
         self.flags = 0
@@ -130,7 +130,7 @@ class InferenceRequest:
         self.parent: InferenceRequest | None = None  # the request whose execution made this one
         self.trace: Trace | None = None  # where its way is recorded
         self.measured: Mapping[str, tuple[int, int]] | None = None  # by its model: counts, nanoseconds
-        self.recorded: Excerpted | None = None  # where a recording takes it
+        self.recorded: RecordingCall | None = None  # where a recording takes it
         self.respond = respond
         self.answer_stats: AnswerStats | None = None  # its model's, once that is found
         self.is_unanswered = False  # a response could not be passed on, and this is counted

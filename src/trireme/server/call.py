@@ -1,7 +1,7 @@
 """A client's call of a model, whole and free of protocols: front ends decode what goes in and encode what comes out.
 
 called = server.calls.open(name, version)   # the model is found, or the error says why there is none
-request = ...                               # decoded, with its wishes for the outputs
+request = ...                               # decoded, with the parameters of its outputs
 called.start(request, arrival)              # checked and enqueued; `request.respond` gets finished responses
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from trireme.config.picture_parameters import picture_config
 from trireme.core.errors import ServingError
-from trireme.core.request import InferenceRequest, OutputTarget, OutputWishes
+from trireme.core.request import InferenceRequest, OutputParameters, OutputTarget
 from trireme.core.response import InferenceResponse
 from trireme.registry.model import Model
 from trireme.server.inference import Inference
@@ -122,9 +122,11 @@ class CalledModel:
     def start(self, request: InferenceRequest, arrival: Arrival | None = None) -> None:
         """Sends the request in; raises ServingError where it is refused. `arrival` where it may be traced."""
         calls = self._calls
-        wishes = request.wishes
-        if wishes is not None and wishes.places:
-            request.wishes = OutputWishes(wishes.class_counts, wishes.places, self._targets(wishes))
+        output_parameters = request.output_parameters
+        if output_parameters is not None and output_parameters.places:
+            request.output_parameters = OutputParameters(
+                output_parameters.class_counts, output_parameters.places, self._targets(output_parameters)
+            )
         if arrival is not None:
             request.trace = calls.tracing.arrived(self._model.name, arrival)
         if calls.recorder is None:
@@ -138,9 +140,11 @@ class CalledModel:
             self._calls.mistaken_names.look_at(self._model, request)
         self.start(request, arrival)
 
-    def _targets(self, wishes: OutputWishes) -> dict[str, OutputTarget]:
+    def _targets(self, output_parameters: OutputParameters) -> dict[str, OutputTarget]:
         find = self._calls.shared_memory.target
-        return {name: find(place.region, place.offset, place.size_bytes) for name, place in wishes.places.items()}
+        return {
+            name: find(place.region, place.offset, place.size_bytes) for name, place in output_parameters.places.items()
+        }
 
 
 def _nobody_waits(response: InferenceResponse) -> None:

@@ -123,7 +123,7 @@ class Inference:
         regions: list[SystemRegion] | None = None
         if self._shared_memory is not None and parent is None:
             regions = self._shared_memory.regions_of(request)
-        if request.trace is not None or request.wishes is not None or regions or model.output_reshapes:
+        if request.trace is not None or request.output_parameters is not None or regions or model.output_reshapes:
             request.respond = ResponseStages(model, request, self._tracing, regions, self._threads)
 
     def _wait_at(self, placeholder: Model, request: InferenceRequest) -> None:

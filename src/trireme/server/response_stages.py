@@ -7,7 +7,7 @@ A response passes, from the model outwards:
 2. the trace, which notes when it passed and what it held;
 3. the guard: a model that was given zeros in place of memory that its client cut off has answered nothing;
 4. the reshape of outputs, from the shape that the model gives to the one that the configuration promises;
-5. the client's wishes: the best classes in place of a tensor, tensors put into shared memory;
+5. the parameters of the outputs: the best classes in place of a tensor, tensors put into shared memory;
 6. the front end, which encodes it.
 
 Only the stages that a request needs are built, and most requests need none. Where one of them fails, an error takes the
@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from trireme.core.errors import ServingError, unwritten_error
-from trireme.core.request import InferenceRequest, OutputWishes, RespondCallback
+from trireme.core.request import InferenceRequest, OutputParameters, RespondCallback
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
@@ -40,7 +40,17 @@ log = logging.getLogger(__name__)
 class ResponseStages:
     """Takes the responses to one request from its model, in place of the client, and passes them on to it."""
 
-    __slots__ = ("_model", "_regions", "_request", "_respond", "_threads", "_trace", "_tracing", "_wishes", "_work")
+    __slots__ = (
+        "_model",
+        "_output_parameters",
+        "_regions",
+        "_request",
+        "_respond",
+        "_threads",
+        "_trace",
+        "_tracing",
+        "_work",
+    )
 
     def __init__(
         self,
@@ -54,7 +64,7 @@ class ResponseStages:
         self._trace: Trace | None = request.trace
         self._tracing = tracing
         self._regions = regions or ()  # those that the inputs lie in
-        self._wishes: OutputWishes | None = request.wishes
+        self._output_parameters: OutputParameters | None = request.output_parameters
         self._threads = threads
         self._work: OrderedWork | None = None
         self._request: InferenceRequest | None = request  # until its last response
@@ -77,10 +87,10 @@ class ResponseStages:
         if guarded is not None:
             if guarded.error is not None and response.error is None:
                 _note_failure(request, guarded.error)
-            if self._wishes is None:
+            if self._output_parameters is None:
                 self._respond(guarded)
             else:
-                self._fulfil(request, self._wishes, guarded)
+                self._fulfil(request, self._output_parameters, guarded)
         if trace is not None and response.is_final and trace.parent is None:
             self._model.stats.counting_failures.guard(self._tracing.finish, trace)
 
@@ -100,12 +110,14 @@ class ResponseStages:
         if any(tensor.name in reshapes for tensor in response.outputs):
             response.outputs = [_reshaped(self._model, tensor) for tensor in response.outputs]
 
-    def _fulfil(self, request: InferenceRequest | None, wishes: OutputWishes, response: InferenceResponse) -> None:
+    def _fulfil(
+        self, request: InferenceRequest | None, output_parameters: OutputParameters, response: InferenceResponse
+    ) -> None:
         """Passes the response on as the client wants it. Finding classes in a large tensor is long work, and later
         responses wait for it."""
-        fulfilled = partial(fulfil_wishes, self._model, wishes, response)
+        fulfilled = partial(apply_output_parameters, self._model, output_parameters, response)
         had_error = response.error is not None
-        if _is_long(wishes, response):
+        if _is_long(output_parameters, response):
             if self._work is None:
                 self._work = OrderedWork(asyncio.get_running_loop(), self._threads, partial(_lose, self._respond))
             self._work.compute(fulfilled, partial(self._pass_fulfilled, request, had_error))
@@ -120,13 +132,15 @@ class ResponseStages:
         self._respond(response)
 
 
-def fulfil_wishes(model: Model, wishes: OutputWishes, response: InferenceResponse) -> InferenceResponse:
+def apply_output_parameters(
+    model: Model, output_parameters: OutputParameters, response: InferenceResponse
+) -> InferenceResponse:
     """The response with its outputs as the client wants them, or with the error that they cannot be so. May run on a
     thread."""
     if response.error is not None:
         return response
     try:
-        response.outputs = [_fulfilled(model, wishes, tensor) for tensor in response.outputs]
+        response.outputs = [_fulfilled(model, output_parameters, tensor) for tensor in response.outputs]
         return response
     except ServingError as error:
         return InferenceResponse([], error, is_final=response.is_final)
@@ -135,17 +149,18 @@ def fulfil_wishes(model: Model, wishes: OutputWishes, response: InferenceRespons
         return InferenceResponse([], unwritten_error(error), is_final=response.is_final)
 
 
-def _fulfilled(model: Model, wishes: OutputWishes, tensor: Tensor) -> Tensor:
-    count = wishes.class_counts.get(tensor.name)
+def _fulfilled(model: Model, output_parameters: OutputParameters, tensor: Tensor) -> Tensor:
+    count = output_parameters.class_counts.get(tensor.name)
     if count is not None:
         tensor = classify(tensor, count, model.labels(tensor.name), model.max_batch_size > 0)
-    target = wishes.targets.get(tensor.name)
+    target = output_parameters.targets.get(tensor.name)
     return tensor if target is None else target.write(tensor)
 
 
-def _is_long(wishes: OutputWishes, response: InferenceResponse) -> bool:
+def _is_long(output_parameters: OutputParameters, response: InferenceResponse) -> bool:
     return any(
-        len(tensor.data) > INLINE_CLASSES_BYTES and tensor.name in wishes.class_counts for tensor in response.outputs
+        len(tensor.data) > INLINE_CLASSES_BYTES and tensor.name in output_parameters.class_counts
+        for tensor in response.outputs
     )
 
 

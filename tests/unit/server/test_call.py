@@ -1,4 +1,4 @@
-"""Whole calls: what front ends may know of a model, and what a call makes of wishes and traces."""
+"""Whole calls: what front ends may know of a model, and what a call makes of output_parameters and traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from trireme.config.options.trace import TraceSettings
 from trireme.core.errors import InternalError, NotFoundError
-from trireme.core.request import OutputWishes, RegionPlace
+from trireme.core.request import OutputParameters, RegionPlace
 from trireme.core.response import InferenceResponse
 from trireme.server.call import Calls
 from trireme.server.shared_memory import SharedMemory
@@ -48,17 +48,17 @@ def test_a_call_knows_the_model_before_its_body_is_read(world: Any, memory: Shar
     asyncio.run(story())
 
 
-def test_wishes_get_their_memory_when_the_call_starts(world: Any, memory: SharedMemory) -> None:
+def test_output_parameters_get_their_memory_when_the_call_starts(world: Any, memory: SharedMemory) -> None:
     async def story() -> None:
         world.add("model")
         calls = calls_of(await world.started(), memory)
         request, answer = world.request_for("model")
-        shared = request.wishes = OutputWishes({}, {"OUT": RegionPlace("region", 0, 64)})
+        shared = request.output_parameters = OutputParameters({}, {"OUT": RegionPlace("region", 0, 64)})
         calls.open("model", "").start(request)
         response = await asyncio.wait_for(answer, 2)
         assert response.error is None
         assert [bytes(tensor.data) for tensor in response.outputs] == [b""] * len(response.outputs)
-        assert shared.targets == {}  # equal requests share their wishes
+        assert shared.targets == {}  # equal requests share their output_parameters
 
     asyncio.run(story())
 
@@ -68,7 +68,7 @@ def test_a_region_that_does_not_exist_refuses_the_call(world: Any, memory: Share
         world.add("model")
         calls = calls_of(await world.started(), memory)
         request, _ = world.request_for("model")
-        request.wishes = OutputWishes({}, {"OUT": RegionPlace("nowhere", 0, 64)})
+        request.output_parameters = OutputParameters({}, {"OUT": RegionPlace("nowhere", 0, 64)})
         with pytest.raises(NotFoundError, match="Unable to find shared memory region: 'nowhere'"):
             calls.open("model", "").start(request)
 

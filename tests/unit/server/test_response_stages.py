@@ -1,4 +1,4 @@
-"""What a response passes on its way to the client: guard, reshape, wishes, and in which order."""
+"""What a response passes on its way to the client: guard, reshape, output_parameters, and in which order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.options.trace import TraceSettings
 from trireme.core.elements import decode_bytes
 from trireme.core.errors import ErrorKind, InternalError, UnavailableError
-from trireme.core.request import InferenceRequest, OutputWishes, RegionPlace
+from trireme.core.request import InferenceRequest, OutputParameters, RegionPlace
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.core.threads.pools import create_threads
@@ -64,7 +64,9 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 class Way:
     """The stages of one request, and what comes out of them."""
 
-    def __init__(self, threads: ThreadPoolExecutor, wishes: OutputWishes | None = None, regions: Any = ()) -> None:
+    def __init__(
+        self, threads: ThreadPoolExecutor, output_parameters: OutputParameters | None = None, regions: Any = ()
+    ) -> None:
         config = model_config_pb2.ModelConfig(name="m", max_batch_size=4)
         output = config.output.add(name="OUT", data_type=model_config_pb2.TYPE_FP32, dims=[3])
         output.reshape.shape.extend([1, 3])
@@ -80,7 +82,7 @@ class Way:
         self.answers: list[InferenceResponse] = []
         self.on_answer: Any = lambda: None
         request = self.request = InferenceRequest("m", "", "", {}, self.take)
-        request.wishes = wishes
+        request.output_parameters = output_parameters
         self.stats = request.answer_stats = model.stats
         self.pass_on = ResponseStages(model, request, Tracing(TraceSettingsStore(TraceSettings())), regions, threads)
 
@@ -102,7 +104,7 @@ def test_an_output_gets_the_shape_that_the_configuration_promises(threads: Threa
 
 
 def test_classes_are_found_behind_the_reshape(threads: ThreadPoolExecutor) -> None:
-    way = Way(threads, OutputWishes({"OUT": 2}, {}))
+    way = Way(threads, OutputParameters({"OUT": 2}, {}))
     way.pass_on(scores(1, 9, 3))
     (output,) = way.answers[0].outputs
     assert (output.datatype, list(output.shape)) == ("BYTES", [1, 2])
@@ -113,7 +115,7 @@ def test_an_output_is_put_where_the_client_wants_it(
     threads: ThreadPoolExecutor, memory: SharedMemory, client_memory: ClientMemory
 ) -> None:
     places = {"OUT": RegionPlace("large", 16, 12)}
-    way = Way(threads, OutputWishes({}, places, {"OUT": memory.target("large", 16, 12)}))
+    way = Way(threads, OutputParameters({}, places, {"OUT": memory.target("large", 16, 12)}))
     way.pass_on(scores(1, 2, 3))
     assert way.answers[0].outputs[0].data == b""
     assert bytes(client_memory.buf[16:28]) == np.array([1, 2, 3], np.float32).tobytes()
@@ -122,7 +124,7 @@ def test_an_output_is_put_where_the_client_wants_it(
 def test_a_wish_that_cannot_be_fulfilled_is_the_answer_and_not_the_end(
     threads: ThreadPoolExecutor, memory: SharedMemory
 ) -> None:
-    way = Way(threads, OutputWishes({}, {}, {"OUT": memory.target("large", 0, 4)}))
+    way = Way(threads, OutputParameters({}, {}, {"OUT": memory.target("large", 0, 4)}))
     way.pass_on(scores(1, 2, 3, is_final=False))
     way.pass_on(InferenceResponse.final_mark())
     first, last = way.answers
@@ -151,11 +153,11 @@ class UnknownRegion:
         raise ValueError("no memory")
 
 
-@pytest.mark.parametrize("has_wishes", [False, True])
+@pytest.mark.parametrize("has_output_parameters", [False, True])
 def test_a_stage_that_raises_is_an_error_for_the_client_and_a_failure_in_the_statistics(
-    threads: ThreadPoolExecutor, has_wishes: bool, caplog: pytest.LogCaptureFixture
+    threads: ThreadPoolExecutor, has_output_parameters: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    way = Way(threads, OutputWishes({"OUT": 1}, {}) if has_wishes else None, [UnknownRegion()])
+    way = Way(threads, OutputParameters({"OUT": 1}, {}) if has_output_parameters else None, [UnknownRegion()])
     way.pass_on(scores(1, 2, 3))
     (answer,) = way.answers
     assert answer.is_final
@@ -167,7 +169,7 @@ def test_a_stage_that_raises_is_an_error_for_the_client_and_a_failure_in_the_sta
 
 
 def test_a_long_wish_that_cannot_be_fulfilled_is_counted_too(threads: ThreadPoolExecutor) -> None:
-    way = Way(threads, OutputWishes({"OUT": 1}, {}))
+    way = Way(threads, OutputParameters({"OUT": 1}, {}))
     odd = Tensor("OUT", "FP32", (1, 1, 3), bytes(INLINE_CLASSES_BYTES + 2))
 
     async def scenario() -> None:
@@ -182,14 +184,14 @@ def test_a_long_wish_that_cannot_be_fulfilled_is_counted_too(threads: ThreadPool
 
 
 def test_an_error_of_the_model_passes_as_it_is(threads: ThreadPoolExecutor) -> None:
-    way = Way(threads, OutputWishes({"OUT": 1}, {}))
+    way = Way(threads, OutputParameters({"OUT": 1}, {}))
     failed = InferenceResponse.of_error(InternalError("boom"))
     way.pass_on(failed)
     assert way.answers == [failed]
 
 
 def test_responses_behind_a_long_search_for_classes_wait_for_it(threads: ThreadPoolExecutor) -> None:
-    way = Way(threads, OutputWishes({"OUT": 1}, {}))
+    way = Way(threads, OutputParameters({"OUT": 1}, {}))
     gate = threading.Event()
     for _ in range(2):
         threads.submit(gate.wait, 10)

@@ -117,7 +117,7 @@ class RelayedInferCall(UnaryCall):
         request: InferenceRequest | None = None
         try:
             template, request_id, raw_contents = self.context.decoder.decode(message)
-            if not template.has_regions and template.wishes is None:
+            if not template.has_regions and template.output_parameters is None:
                 request = template.request(request_id, raw_contents, _ignore, self.plan.forwarded)
         except (LongRequestError, ServingError):
             pass

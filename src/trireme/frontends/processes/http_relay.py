@@ -85,7 +85,7 @@ class HttpRelay:
                 if repeated is not None:
                     return repeated[0], "", repeated[1]
             document, request_id = self._decoder.decode(text, head.header_length is None)
-            if document.has_regions or document.wishes is not None or document.mistyped:
+            if document.has_regions or document.output_parameters is not None or document.mistyped:
                 return None
             inputs = take_tensors(document, body, offset, head.model_name)
             if head.header_length is None:

@@ -200,11 +200,11 @@ class InferEncoder:
             is_binary = document.is_binary_by_default
             is_placed = False
             if requested:
-                wish = requested.get(tensor.name)
-                if wish is None:
+                requested_output = requested.get(tensor.name)
+                if requested_output is None:
                     continue
-                is_binary = wish.is_binary
-                is_placed = wish.place is not None
+                is_binary = requested_output.is_binary
+                is_placed = requested_output.place is not None
             data = tensor.data
             size = _IN_REGION if is_placed else len(data) if is_binary else _IN_JSON
             key = (tensor.name, tensor.datatype, tuple(tensor.shape), size)

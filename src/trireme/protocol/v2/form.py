@@ -65,8 +65,8 @@ def infer_document(form: FormDocument, output_names: list[str], max_input_size_b
         root["id"] = str(fields.pop("id"))
     outputs = fields.pop(_OUTPUTS, None)
     if _CLASSIFICATION in fields:
-        wish = {_CLASSIFICATION: fields.pop(_CLASSIFICATION)}
-        root["outputs"] = [{"name": name, "parameters": wish} for name in _names(outputs) or output_names]
+        parameters = {_CLASSIFICATION: fields.pop(_CLASSIFICATION)}
+        root["outputs"] = [{"name": name, "parameters": parameters} for name in _names(outputs) or output_names]
     elif outputs is not None:
         is_described = isinstance(outputs, list) and all(isinstance(entry, dict) for entry in outputs)
         root["outputs"] = outputs if is_described else [{"name": name} for name in _names(outputs)]

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from trireme.core.datatype import WIRE_NAMES
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
-from trireme.core.request import InferenceRequest, OutputWishes, ReadRegion, RegionPlace, RespondCallback
+from trireme.core.request import InferenceRequest, OutputParameters, ReadRegion, RegionPlace, RespondCallback
 from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
 from trireme.protocol.bounded_cache import BoundedCache
@@ -56,9 +56,9 @@ class InferTemplate:
         "has_regions",
         "model_name",
         "model_version",
+        "output_parameters",
         "parameters",
         "requested_outputs",
-        "wishes",
     )
 
     def __init__(self, message: Any) -> None:
@@ -79,9 +79,11 @@ class InferTemplate:
             self._contents = tuple(entry.contents if entry.HasField("contents") else None for entry in message.inputs)
         self._read_parameters(message)
         self._read_inputs(message)
-        self.wishes = self._read_outputs(message)
+        self.output_parameters = self._read_outputs(message)
         self._region_count = sum(place is not None for place in self._places)
-        self.has_regions = bool(self._region_count or (self.wishes is not None and self.wishes.places))
+        self.has_regions = bool(
+            self._region_count or (self.output_parameters is not None and self.output_parameters.places)
+        )
         self._has_parameters = bool(message.parameters)
         self._is_plain = self._is_without_fault() and self._contents is None and len(self._inputs) == 1
 
@@ -134,7 +136,7 @@ class InferTemplate:
             inputs = self._all_inputs(request_id, raw_contents)
         request = InferenceRequest(self.model_name, self.model_version, request_id, inputs, respond)
         request.requested_outputs = self.requested_outputs
-        request.wishes = self.wishes
+        request.output_parameters = self.output_parameters
         if self._has_parameters:
             self.parameters.apply(request)
         if forwarded:
@@ -181,7 +183,7 @@ class InferTemplate:
             self._places.append(place)
         self._input_errors = errors or None
 
-    def _read_outputs(self, message: Any) -> OutputWishes | None:
+    def _read_outputs(self, message: Any) -> OutputParameters | None:
         """What is wanted of outputs; None where they are wanted as they are."""
         counts: dict[str, int] = {}
         places: dict[str, RegionPlace] = {}
@@ -199,7 +201,7 @@ class InferTemplate:
                     counts[entry.name] = count
         except ServingError as error:
             self._output_error = error
-        return OutputWishes(counts, places) if counts or places else None
+        return OutputParameters(counts, places) if counts or places else None
 
     def _mixed_inputs(self, raw_contents: list[Buffer]) -> dict[str, Tensor]:
         """The rare way: typed contents, or a parameter that is refused."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES, Parameter, meant_datatype
 from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
-from trireme.core.request import SEQUENCE_END, SEQUENCE_START, OutputWishes, RegionPlace
+from trireme.core.request import SEQUENCE_END, SEQUENCE_START, OutputParameters, RegionPlace
 from trireme.protocol.json_codec.access import (
     bool_of,
     in_field,
@@ -96,13 +96,13 @@ class InferDocument:
         "is_all_binary",
         "is_binary_by_default",
         "mistyped",
+        "output_parameters",
         "outputs",
         "parameters",
         "priority",
         "request_id",
         "requested_outputs",
         "timeout_us",
-        "wishes",
     )
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class InferDocument:
         self.priority = 0
         self.timeout_us = 0
         self.is_binary_by_default = False
-        self.wishes: OutputWishes | None = None  # None: outputs as they are
+        self.output_parameters: OutputParameters | None = None  # None: outputs as they are
         self.has_parameters = False  # whether anything but inputs and outputs differs from what is usual
         self.has_regions = False  # whether an input or output is in shared memory
         self.mistyped = ""  # which members were not read, and what they were meant to be
@@ -158,7 +158,8 @@ def read_document(root: Any, max_input_size_bytes: int) -> InferDocument:
         _read_outputs(document, outputs)
     if document.outputs:
         document.is_all_binary = all(
-            wish.place is not None or (wish.is_binary and not wish.class_count) for wish in document.outputs.values()
+            requested_output.place is not None or (requested_output.is_binary and not requested_output.class_count)
+            for requested_output in document.outputs.values()
         )
     else:
         document.is_all_binary = document.is_binary_by_default
@@ -350,16 +351,16 @@ def _read_outputs(document: InferDocument, entries: list[Any]) -> None:
         name: str = _required(name_of, entry, "name")
         names.append(name)
         parameters = entry.get("parameters")
-        wish = document.outputs[name] = _read_output(parameters if isinstance(parameters, dict) else {})
-        if wish.class_count:
-            class_counts[name] = wish.class_count
-        if wish.place is not None:
-            places[name] = wish.place
+        requested_output = document.outputs[name] = _read_output(parameters if isinstance(parameters, dict) else {})
+        if requested_output.class_count:
+            class_counts[name] = requested_output.class_count
+        if requested_output.place is not None:
+            places[name] = requested_output.place
     if len(names) > 1:
         _check_unique(document, "output", names)
     document.requested_outputs = tuple(names)
     if class_counts or places:
-        document.wishes = OutputWishes(class_counts, places)
+        document.output_parameters = OutputParameters(class_counts, places)
         document.has_regions = document.has_regions or bool(places)
 
 

@@ -12,7 +12,7 @@ from trireme.core.clock import Clock
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.core.recorded_call import RecordedCall, RecordedResponse
-from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, OutputTarget, OutputWishes
+from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, OutputParameters, OutputTarget
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 
@@ -83,8 +83,8 @@ class Capture:
         self.is_done = False
         self.size_bytes = self.input_bytes = self._data_bytes = 0
         self._call = self._describe(request, at_ns, shared)
-        if request.wishes is not None and request.wishes.targets and has_answers:
-            request.wishes = self._observed(request.wishes)
+        if request.output_parameters is not None and request.output_parameters.targets and has_answers:
+            request.output_parameters = self._observed(request.output_parameters)
         request.respond = self
         request.recorded = self
 
@@ -138,8 +138,8 @@ class Capture:
     def _describe(self, request: InferenceRequest, at_ns: int, shared: Sequence[str]) -> dict[str, Any]:
         """What is known of the call when it begins."""
         size = sum(len(tensor.data) for tensor in request.inputs.values())
-        wishes = request.wishes
-        texts = _texts_of(request, wishes, shared)
+        output_parameters = request.output_parameters
+        texts = _texts_of(request, output_parameters, shared)
         told = {"at_ns": at_ns, "model": request.model_name, "protocol": _protocol_of(request.respond)}
         if texts > _MOST_TEXT_BYTES:
             self.size_bytes = _text_bytes(request.model_name)
@@ -154,14 +154,14 @@ class Capture:
             "request_id": request.id,
             "inputs": tuple(_kept(tensor, is_small) for tensor in request.inputs.values()),
             "outputs": request.requested_outputs,
-            "class_counts": {} if wishes is None else dict(wishes.class_counts),
+            "class_counts": {} if output_parameters is None else dict(output_parameters.class_counts),
             "parameters": dict(request.parameters),
             "correlation_id": request.correlation_id,
             "is_start": bool(request.flags & SEQUENCE_START),
             "is_end": bool(request.flags & SEQUENCE_END),
             "priority": request.priority,
             "timeout_us": request.timeout_us,
-            "shared_memory": (*shared, *(() if wishes is None else wishes.places)),
+            "shared_memory": (*shared, *(() if output_parameters is None else output_parameters.places)),
             "unplayable": "" if is_small else _too_large("inputs", size),
         }
 
@@ -195,11 +195,11 @@ class Capture:
         data = self._placed.pop(tensor.name, None)
         return Tensor(tensor.name, tensor.datatype, tuple(tensor.shape), bytes(tensor.data) if data is None else data)
 
-    def _observed(self, wishes: OutputWishes) -> OutputWishes:
+    def _observed(self, output_parameters: OutputParameters) -> OutputParameters:
         targets: dict[str, OutputTarget] = {
-            name: _ObservedTarget(target, self._placed) for name, target in wishes.targets.items()
+            name: _ObservedTarget(target, self._placed) for name, target in output_parameters.targets.items()
         }
-        return OutputWishes(wishes.class_counts, wishes.places, targets)
+        return OutputParameters(output_parameters.class_counts, output_parameters.places, targets)
 
 
 class _ObservedTarget:
@@ -236,12 +236,12 @@ def _lasting(data: Buffer) -> Buffer:
     return data if is_most else bytes(data)
 
 
-def _texts_of(request: InferenceRequest, wishes: OutputWishes | None, shared: Sequence[str]) -> int:
+def _texts_of(request: InferenceRequest, output_parameters: OutputParameters | None, shared: Sequence[str]) -> int:
     """Bytes of names, ids and parameters, which clients choose."""
     correlation_id = request.correlation_id
     names = [request.model_name, request.model_version, request.id, *request.requested_outputs, *shared]
     names += [correlation_id] if isinstance(correlation_id, str) else []
-    names += [] if wishes is None else [*wishes.class_counts, *wishes.places]
+    names += [] if output_parameters is None else [*output_parameters.class_counts, *output_parameters.places]
     described = _tensors_bytes(request.inputs.values()) + _parameters_bytes(request.parameters)
     return sum(map(_text_bytes, names)) + described
 

@@ -33,7 +33,7 @@ def encode_call(call: InferCall, is_binary_answer: bool) -> tuple[bytes, int]:
     }
     parameters = dict(call.parameters)
     if call.outputs:
-        document["outputs"] = [_output_wish(call, name, is_binary_answer) for name in call.outputs]
+        document["outputs"] = [_output_entry(call, name, is_binary_answer) for name in call.outputs]
     elif is_binary_answer:
         parameters["binary_data_output"] = True
     if parameters:
@@ -44,7 +44,7 @@ def encode_call(call: InferCall, is_binary_answer: bool) -> tuple[bytes, int]:
     return b"".join((text, *(tensor.data for tensor in call.inputs))), len(text)
 
 
-def _output_wish(call: InferCall, name: str, is_binary: bool) -> dict[str, Any]:
+def _output_entry(call: InferCall, name: str, is_binary: bool) -> dict[str, Any]:
     parameters: dict[str, Any] = {"binary_data": is_binary}
     if name in call.class_counts:
         parameters["classification"] = call.class_counts[name]

@@ -59,9 +59,9 @@ def build_call(model: ServedModel, given: GivenRequest) -> InferCall:
         tensors[spec.name] = tensor_of(model, spec, _values(spec, text), shapes.get(spec.name))
     parameters |= {name: _parameter(text) for name, text in map(_pair, given.parameters)}
     if given.is_streamed and model.is_decoupled and _STREAM not in tensors:
-        wish = specs.get(_STREAM)
-        if wish is not None and wish.datatype == "BOOL" and wish.is_optional:
-            tensors[_STREAM] = tensor_of(model, wish, True, None)
+        stream_spec = specs.get(_STREAM)
+        if stream_spec is not None and stream_spec.datatype == "BOOL" and stream_spec.is_optional:
+            tensors[_STREAM] = tensor_of(model, stream_spec, True, None)
     _check_outputs(model, outputs)
     _check_complete(model, tensors)
     return InferCall(model.name, model.version, tuple(tensors.values()), parameters, tuple(outputs))

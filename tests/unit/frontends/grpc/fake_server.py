@@ -87,7 +87,7 @@ class FakeInference:
         request.served_version = "1"
         if model.behaviour != "ident":  # the speed of this path is measured
             self.requests.append(request)
-        if request.wishes is not None:
+        if request.output_parameters is not None:
             stages: Any = ResponseStages(model, request, self._tracing, (), self._threads)  # type: ignore[arg-type]
             request.respond = stages
         getattr(self, f"_{model.behaviour}")(request)

@@ -123,7 +123,7 @@ class FakeServer:
             if name not in model.config.inputs:
                 raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{model.name}'")
         request.served_version = model.version_text
-        if request.wishes is not None:
+        if request.output_parameters is not None:
             request.respond = self._stages(model, request, self.tracing, (), self._threads)
         model.behaviour(request)
 

@@ -56,8 +56,8 @@ def test_other_fields_are_the_requests_wishes_and_parameters() -> None:
     document = infer_document(form, ["scores"], 1 << 20)
     assert (document.request_id, document.priority, document.parameters) == ("7", 2, {"mood": "good"})
     assert document.requested_outputs == ("scores",)
-    assert document.wishes is not None
-    assert document.wishes.class_counts == {"scores": 3}
+    assert document.output_parameters is not None
+    assert document.output_parameters.class_counts == {"scores": 3}
     assert infer_document(decoded(("outputs", b"a, b", "")), [], 1 << 20).requested_outputs == ("a", "b")
     described = decoded(("outputs", b'[{"name": "a", "parameters": {"binary_data": true}}]', ""))
     assert infer_document(described, [], 1 << 20).is_all_binary

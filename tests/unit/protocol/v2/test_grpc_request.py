@@ -343,9 +343,10 @@ def test_places_of_outputs_are_read_and_negative_numbers_fit_no_region() -> None
     place(message.outputs.add(name="a"), "r", -1, 16)
     message.outputs.add(name="b")
     template, _, _ = InferRequestDecoder().decode(message.SerializeToString())
-    assert {name: (entry.region, entry.offset, entry.size_bytes) for name, entry in template.wishes.places.items()} == {
-        "a": ("r", 2**64 - 1, 16)
-    }
+    assert {
+        name: (entry.region, entry.offset, entry.size_bytes)
+        for name, entry in template.output_parameters.places.items()
+    } == {"a": ("r", 2**64 - 1, 16)}
     assert not InferRequestDecoder().decode(request_message().SerializeToString())[0].has_regions
 
 
@@ -354,7 +355,7 @@ def test_classification_is_read_per_output() -> None:
     message.outputs.add(name="a").parameters["classification"].int64_param = 3
     message.outputs.add(name="b")
     template, _, _ = InferRequestDecoder().decode(message.SerializeToString())
-    assert template.wishes.class_counts == {"a": 3}
+    assert template.output_parameters.class_counts == {"a": 3}
     assert template.requested_outputs == ("a", "b")
     message.outputs[0].parameters["classification"].int64_param = 0
     assert refused(message).message == "invalid value for 'classification' parameter, expected >= 0"

@@ -20,7 +20,7 @@ from trireme.core.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from trireme.core.request import OutputWishes, RegionPlace
+from trireme.core.request import OutputParameters, RegionPlace
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.server.call import Calls
@@ -270,7 +270,7 @@ def test_outputs_in_shared_memory_are_recorded_too(world: Any, memory: tuple[Sha
         recorder.switch = calls
         recording = recorder.start({})
         request, answer = world.request_for("model")
-        request.wishes = OutputWishes({}, {"OUT": RegionPlace("region", 0, 64)})
+        request.output_parameters = OutputParameters({}, {"OUT": RegionPlace("region", 0, 64)})
         calls.open("model", "").start(request)
         response = await asyncio.wait_for(answer, 2)
         assert [bytes(tensor.data) for tensor in response.outputs] == [b""]

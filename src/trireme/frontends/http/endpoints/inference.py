@@ -226,7 +226,7 @@ class InferEndpoint:
         respond = partial(exchange.take_with, take)  # what `responder` gives, without a call
         request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, respond)
         request.requested_outputs = document.requested_outputs
-        request.wishes = document.wishes
+        request.output_parameters = document.output_parameters
         if document.has_parameters:
             _apply_parameters(document, request)
         if head.forwarded:

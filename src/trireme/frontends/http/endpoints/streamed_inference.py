@@ -45,12 +45,12 @@ class StreamedInferAnswer(EventStream):
 
 
 def written_out(document: InferDocument) -> InferDocument:
-    """The same wishes without binary data, for a client that does not say that it reads it in events."""
+    """The same outputs without binary data, for a client that does not say that it reads it in events."""
     written = copy(document)
     written.is_binary_by_default = written.is_all_binary = False
     written.outputs = {
-        name: OutputEntry(False, wish.class_count) if wish.place is None else wish
-        for name, wish in document.outputs.items()
+        name: OutputEntry(False, entry.class_count) if entry.place is None else entry
+        for name, entry in document.outputs.items()
     }
     return written
 

@@ -58,9 +58,9 @@ class GrpcInferForm:
             else:
                 request.raw_input_contents.append(one.data)
         for name, place in outputs.items():
-            wish = request.outputs.add(name=name)
+            requested_output = request.outputs.add(name=name)
             if place is not None:
-                _set_parameters(wish.parameters, region_parameters(place))
+                _set_parameters(requested_output.parameters, region_parameters(place))
         for parameter in parameters:
             _set_parameters(request.parameters, {parameter.name: _value(parameter)})
         for step in content.steps[:1]:

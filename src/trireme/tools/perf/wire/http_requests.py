@@ -46,7 +46,7 @@ class HttpInferForm:
         self._binary = b"" if uses_json_inputs else b"".join(i.data for i in content.inputs if i.place is None)
         self._fields: dict[str, Any] = {
             "inputs": [_describe(one, uses_json_inputs) for one in content.inputs],
-            "outputs": [_wish(name, place, uses_json_outputs) for name, place in outputs.items()],
+            "outputs": [_output_entry(name, place, uses_json_outputs) for name, place in outputs.items()],
         }
         self.plain = self._encode(self._fields)
 
@@ -112,7 +112,7 @@ def _describe(one: RequestInput, is_json: bool) -> dict[str, Any]:
     return described
 
 
-def _wish(name: str, place: RegionPart | None, is_json: bool) -> dict[str, Any]:
+def _output_entry(name: str, place: RegionPart | None, is_json: bool) -> dict[str, Any]:
     if place is not None:
         return {"name": name, "parameters": region_parameters(place)}
     return {"name": name, "parameters": {"binary_data": not is_json}}
