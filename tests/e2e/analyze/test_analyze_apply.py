@@ -56,7 +56,7 @@ def test_what_does_not_hold_is_taken_back(tmp_path: Path) -> None:
     folder = write_model(tmp_path, "sleeper", HIDING, CONFIG)
     done = run_analyze(tmp_path, "sleeper", "--apply", "-m", "model_repository", "-q")
     assert done.returncode == 6, done.stdout + done.stderr
-    assert "did not hold" in done.stderr, "results are told where they alone are wished"
+    assert "did not hold" in done.stderr, "results are told where they alone are wanted"
     assert (folder / "config.pbtxt").read_text() == CONFIG
 
 

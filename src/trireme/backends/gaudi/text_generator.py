@@ -113,7 +113,7 @@ class TextGenerator:
     def _generation_config(self, model: Any, is_static: bool) -> Any:
         settings = self._settings
         config = copy.deepcopy(model.generation_config)
-        wishes: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "max_new_tokens": settings.max_new_tokens,
             "max_length": None,
             "num_beams": settings.num_beams,
@@ -123,6 +123,6 @@ class TextGenerator:
             **(settings.sampling if settings.do_sample else {"temperature": None, "top_k": None, "top_p": None}),
             **(self._accelerator.static_options() if is_static else {}),
         }
-        for name, value in wishes.items():
+        for name, value in arguments.items():
             setattr(config, name, value)
         return config

@@ -11,8 +11,8 @@ class Family:
 
     name: str
     fills_to_request: bool
-    """Whether answers have the length of the longest prompt and the longest wish together, filled up with the end; else
-    that of the longest row, filled up with `pad_id`."""
+    """Whether answers have the length of the longest prompt and the longest answer asked for together, filled up with
+    the end; else that of the longest row, filled up with `pad_id`."""
     streams_whole: bool
     """Whether each response of a stream has all tokens so far, and every request of a decoupled model is one; else it
     has the new tokens, and requests ask for streams."""

@@ -68,9 +68,9 @@ class ChatClient:
 
     def stream(self, model: str, messages: list[Message], options: dict[str, Any]) -> Iterator[ChatDelta]:
         """The answer as it is written; leaving the iterator ends it at the server too."""
-        wishes = {"stream": True, "stream_options": {"include_usage": True}}
+        extras = {"stream": True, "stream_options": {"include_usage": True}}
         connection, response = self._ask(
-            "POST", "/v1/chat/completions", {"model": model, "messages": messages, **wishes, **options}
+            "POST", "/v1/chat/completions", {"model": model, "messages": messages, **extras, **options}
         )
         try:
             while line := response.readline():

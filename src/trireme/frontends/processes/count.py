@@ -27,6 +27,6 @@ def front_end_count(core_count: int, instance_count: int, leasable_count: int | 
     return max(1, count)
 
 
-def may_have_front_ends(wished: int | None, core_count: int) -> bool:
+def may_have_front_ends(asked_for: int | None, core_count: int) -> bool:
     """Whether there can be more than one, whatever the models are."""
-    return core_count >= _LEAST_CORES if wished is None else wished > 1
+    return core_count >= _LEAST_CORES if asked_for is None else asked_for > 1

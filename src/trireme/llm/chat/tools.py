@@ -15,7 +15,7 @@ from trireme.llm.grammar.sources import json_rule, literal
 Mark = Callable[[str], str]
 """Writes a tag as a part of a grammar: as a special token where it is one, as a text otherwise."""
 Rules = Callable[[Sequence["Tool"], Mark, bool], str]
-"""Rules in Lark's notation whose `calls` is what calls look like; several of them where that is wished."""
+"""Rules in Lark's notation whose `calls` is what calls look like; several of them where that is allowed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,8 +212,8 @@ def _refuse_ids(name: str, prompt: Any) -> None:
 def _read_stream(fields: Fields) -> tuple[bool, bool]:
     """Whether the answer is a stream, and whether it ends with the usage."""
     is_stream = fields.flag("stream") is True
-    wishes = fields.object("stream_options")
-    if wishes is not None and not is_stream:
+    stream_options = fields.object("stream_options")
+    if stream_options is not None and not is_stream:
         raise FieldError("stream_options", "'stream_options' needs 'stream' to be true.")
-    includes_usage = Fields(wishes).flag("include_usage") if wishes is not None else None
+    includes_usage = Fields(stream_options).flag("include_usage") if stream_options is not None else None
     return is_stream, includes_usage is True

@@ -81,7 +81,7 @@ class Recorder:
             raise
 
     def start(self, wishes: Mapping[str, Any]) -> Recording:
-        """Begins a recording; raises ServingError where another one runs, or what is wished for makes no sense."""
+        """Begins a recording; raises ServingError where another one runs, or what is asked for makes no sense."""
         options = read_options(wishes)
         with audited("start", f"a recording {options.described()}"):
             self._check_allowed()

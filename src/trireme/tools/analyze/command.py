@@ -114,7 +114,7 @@ def make_parser(program: str, name: str) -> argparse.ArgumentParser:
 
 
 def _with_file(given: dict[str, Any], verbosity: int) -> dict[str, Any]:
-    """What was given and what the file has; settings without effect are told, unless results alone are wished."""
+    """What was given and what the file has; settings without effect are told, unless results alone are wanted."""
     path = given.get("config_file")
     settings = given if path is None else _merged(given, read_config_file(path))
     if verbosity >= 0:

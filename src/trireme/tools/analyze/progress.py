@@ -39,7 +39,7 @@ class Progress:
             print(self._line(text), file=sys.stderr, flush=True)
 
     def conclude(self, text: str) -> None:
-        """What became of it, which is told where results alone are wished as well."""
+        """What became of it, which is told where results alone are wanted as well."""
         self.clear()
         print(text if self._is_quiet else self._line(text), file=sys.stderr, flush=True)
 

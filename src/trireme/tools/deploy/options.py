@@ -43,7 +43,7 @@ USUAL_NEW_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class DeployOptions:
-    """One wish to deploy a model."""
+    """What one model is deployed with."""
 
     model: str
     """A folder, or the id of a model on the hub."""

@@ -51,7 +51,7 @@ class BatchingOptions:
 
 @dataclass(frozen=True, slots=True)
 class NeuronModelOptions:
-    """One wish for a model folder."""
+    """What one model folder is made of."""
 
     model_type: str
     """One of the constants above."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trireme.backends.transformers.text.generated_text import GeneratedText, PromptFirst
+from trireme.backends.transformers.text.generated_text import GeneratedText, PromptPrefix
 
 
 def utf8(ids: Sequence[int]) -> str:
@@ -66,7 +66,7 @@ def test_the_limit_and_the_end_token_end_a_text() -> None:
 def test_a_prompt_comes_before_the_first_piece_or_alone() -> None:
     for words, expected in ((["one", " two"], ["Say: one", " two", "."]), ([], ["Say: ", "."])):
         pieces = Pieces()
-        emit = PromptFirst("Say: ", pieces)
+        emit = PromptPrefix("Say: ", pieces)
         for word in words:
             emit(word)
         emit.end()

@@ -40,7 +40,7 @@ TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
 
 
 class PreferredMemory:
-    """A wish of a BLS request; outputs are given in CPU memory, where everything can read them."""
+    """Where a BLS request wants its outputs; outputs are given in CPU memory, where everything can read them."""
 
     __slots__ = ("device_id", "memory_type")
 

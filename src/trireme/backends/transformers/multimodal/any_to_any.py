@@ -21,7 +21,7 @@ _SETTINGS = ("do_sample", "temperature", "top_k", "top_p")
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Prepared:
     """An answer to be said."""
 
     item: Item
@@ -52,7 +52,7 @@ class AnyToAny(ImageTextToText):
             raise RequestError("speech cannot be streamed: set 'stream' to false for the generation_mode audio")
         check_generation_options(item.options)
         audio_encoding(item.options)
-        return _Wish(item, self._processor.inputs(self._reader.read(item)))
+        return _Prepared(item, self._processor.inputs(self._reader.read(item)))
 
     def key(self, prepared: Any) -> Hashable:
         """What is to be said runs alone."""
@@ -70,9 +70,9 @@ class AnyToAny(ImageTextToText):
         batch = self._batches.joined([ids], [tensors])
         return [self._spoken(first, batch)]
 
-    def _spoken(self, wish: _Wish, batch: Mapping[str, Any]) -> Outputs:
+    def _spoken(self, prepared: _Prepared, batch: Mapping[str, Any]) -> Outputs:
         """The answer, and the same as it is said."""
-        options = wish.item.options
+        options = prepared.item.options
         settings = {name: options[name] for name in _SETTINGS if name in options}
         settings["max_new_tokens"] = self._generator.wanted_tokens(options)
         prefix = "thinker_" if self._writes_by_part else ""

@@ -13,7 +13,7 @@ from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.multimodal.image_text_batch import InputBatches
 from trireme.backends.transformers.multimodal.image_text_material import MaterialReader
 from trireme.backends.transformers.multimodal.image_text_processor import PromptProcessor
-from trireme.backends.transformers.text.generated_text import PromptFirst
+from trireme.backends.transformers.text.generated_text import PromptPrefix
 from trireme.backends.transformers.text.generation import Generator, Prompt
 from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
@@ -47,7 +47,7 @@ class ImageTextToText:
     def prepare(self, item: Item) -> Asked:
         """Takes `image` or `images`, and `text_input`, or in a chat `messages`."""
         if item.emit is not None and self._is_full(item):
-            item = replace(item, emit=PromptFirst(item.text("text_input"), item.emit))
+            item = replace(item, emit=PromptPrefix(item.text("text_input"), item.emit))
         inputs = self._processor.inputs(self._reader.read(item))
         ids, tensors = self._batches.parted(inputs)
         return Asked(self._generator.prompt(item, *self._fitted(item, ids, tensors)), tensors)

@@ -16,7 +16,7 @@ from trireme.backends.transformers.sound.audio import Samples, read_audio
 from trireme.backends.transformers.text.generated_text import cancel_watch
 
 _TOP_COUNT = 5
-_WISHES = {"language": "language", "speech_task": "task", "max_new_tokens": "max_new_tokens"}
+_ARGUMENTS = {"language": "language", "speech_task": "task", "max_new_tokens": "max_new_tokens"}
 """Options, and what `generate` calls them."""
 
 
@@ -87,7 +87,7 @@ class SpeechRecognition(_SoundModel):
 
     def prepare(self, item: Item) -> _Sound:
         """Takes `audio`: a file's bytes, or an array of samples."""
-        arguments = {argument: item.options[name] for name, argument in _WISHES.items() if name in item.options}
+        arguments = {argument: item.options[name] for name, argument in _ARGUMENTS.items() if name in item.options}
         if arguments.get("max_new_tokens", 1) < 1:
             raise RequestError(f"'max_new_tokens' must be at least 1, found {arguments['max_new_tokens']}")
         return _Sound(item, self._samples(item), arguments if self._is_writing else {})
@@ -113,10 +113,10 @@ class SpeechRecognition(_SoundModel):
         try:
             ids = self._model.generate(**self._features(sounds, **options), **arguments, stopping_criteria=criteria)
         except ValueError as error:
-            wishes = " and ".join(f"'{name}'" for name in _WISHES if name in sounds[0].item.options)
-            if not wishes:
+            given = " and ".join(f"'{name}'" for name in _ARGUMENTS if name in sounds[0].item.options)
+            if not given:
                 raise
-            raise RequestError(f"the model does not take this value of {wishes}: {error}") from error
+            raise RequestError(f"the model does not take this value of {given}: {error}") from error
         return [str(text) for text in self._tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
     def _spell(self, sounds: Sequence[_Sound]) -> list[str]:

@@ -140,7 +140,7 @@ class TextToAudio:
             return given
         given["return_dict_in_generate"] = True
         config = self._model.generation_config
-        of_library = self._transformers.GenerationConfig().max_length  # which is not the model's wish
+        of_library = self._transformers.GenerationConfig().max_length  # which is not the model's own
         is_limited = config.max_new_tokens or config.max_length not in (None, of_library)
         if "max_new_tokens" not in prepared[0].arguments and not is_limited:
             given["max_new_tokens"] = DEFAULT_NEW_TOKENS

@@ -101,7 +101,7 @@ class GeneratedText:
         return text[: min(ends)] if ends else text
 
 
-class PromptFirst:
+class PromptPrefix:
     """Puts the prompt before the first piece of a stream, so that the pieces join to what a single answer has."""
 
     def __init__(self, prompt: str, emit: Emitter) -> None:

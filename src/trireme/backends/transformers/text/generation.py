@@ -192,9 +192,9 @@ class Generator:
 
     def _settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
         temperature = options.get("temperature")
-        wishes = any(name in options for name in _SAMPLING)
+        has_sampling_options = any(name in options for name in _SAMPLING)
         is_cold = temperature is not None and temperature < _COLDEST
-        is_sampling = options.get("do_sample", self._is_sampling or wishes) and not is_cold
+        is_sampling = options.get("do_sample", self._is_sampling or has_sampling_options) and not is_cold
         settings = {"do_sample": bool(is_sampling), "num_beams": options.get("num_beams", self._beam_count)}
         if is_sampling:
             settings |= {name: options[name] for name in _SAMPLING if name in options}

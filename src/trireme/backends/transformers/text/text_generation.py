@@ -10,7 +10,7 @@ from trireme.backends.compiled.batching import LongPromptError, RequestError
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.loading import Loaded
-from trireme.backends.transformers.text.generated_text import PromptFirst
+from trireme.backends.transformers.text.generated_text import PromptPrefix
 from trireme.backends.transformers.text.generation import Generator, Prompt
 from trireme.backends.transformers.text.text_batch import TextBatches
 from trireme.core.reading.json_levels import read_json
@@ -35,7 +35,7 @@ class TextGeneration:
         """Takes `text_input`, or in a chat `messages`."""
         text = self._conversation(item) if self._is_chat else item.text("text_input")
         if item.emit is not None and self._is_full(item):
-            item = replace(item, emit=PromptFirst(text, item.emit))
+            item = replace(item, emit=PromptPrefix(text, item.emit))
         ids = self._tokenizer(text, add_special_tokens=not self._is_chat)["input_ids"]
         limit = self._texts.token_limit
         if limit is not None and len(ids) >= limit:

@@ -18,10 +18,10 @@ class TextToText:
     def __init__(self, loaded: Loaded) -> None:
         self._tokenizer = loaded.tokenizer
         self._texts = TextBatches(loaded)
-        wishes = _task_settings(loaded)
-        self._prefix = str(wishes.pop("prefix", "") or "")
+        settings = _task_settings(loaded)
+        self._prefix = str(settings.pop("prefix", "") or "")
         config = loaded.model.generation_config
-        for name, value in wishes.items():
+        for name, value in settings.items():
             if hasattr(config, name):
                 setattr(config, name, value)
         self._generator = Generator(loaded, self._texts)

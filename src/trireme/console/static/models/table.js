@@ -50,8 +50,8 @@ class ModelsTable {
 		return h("th", {role: "columnheader", scope: "col", class: classes(column)}, label);
 	}
 
-	#choose(wishes) {
-		Object.assign(kept, wishes);
+	#choose(choice) {
+		Object.assign(kept, choice);
 		this.#arrange();
 	}
 

@@ -68,21 +68,21 @@ export async function* events(answer) {
 
 export const changeKey = () => askForKey(true);
 
-function askForKey(isWish) {
+function askForKey(isAsked) {
 	asking ||= new Promise((resolve) => {
 		const field = h("input", {type: "password", autocomplete: "off", id: "key", required: true, pattern: ASCII});
 		const take = () => {
 			key = field.value.trim();
 			sessionStorage.setItem("trireme-key", key);
-			isWish || tune();
+			isAsked || tune();
 			dialog.close();
 		};
-		const isRefused = key && !isWish;
+		const isRefused = key && !isAsked;
 		const words = isRefused ? "The key was not accepted." : "It stays in this tab and is sent with every request.";
 		const label = h("label", {for: "key"}, "API key");
 		const go = h("div.row.end", h("button.main", "Continue"));
 		const asked = form("form", take, note(words), label, field, go);
-		const oncancel = (event) => isWish || event.preventDefault();
+		const oncancel = (event) => isAsked || event.preventDefault();
 		const onclose = () => {
 			asking = null;
 			resolve();

@@ -1,4 +1,4 @@
-"""The answer to an inference: its single response as JSON, with binary tensors behind it, compressed where wished."""
+"""The answer to an inference: its single response as JSON, with binary tensors behind it, compressed where wanted."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Products:
     ) -> torch.Tensor:
         """A matrix with what stands before and behind it; `is_up`: with the activation, gated or not.
 
-        `out` and `activate_to` are wishes: a result elsewhere is not activated.
+        `out` and `activate_to` need not be followed: a result elsewhere is not activated.
         """
         m, k = x.shape
         is_gated = is_up and self._spec.is_gated

@@ -96,13 +96,13 @@ def _says_how_to_cut(kwargs: dict[str, Any]) -> bool:
 
 def _is_the_limit(pipeline: Any, kwargs: dict[str, Any]) -> bool:
     """Whether `max_length` is what ends the generation; `kwargs` are those of `preprocess`, which gets all of them."""
-    wishes = {name: kwargs[name] for name in ("max_length", "max_new_tokens", "generation_config") if name in kwargs}
-    found = pipeline._get_set_generation_params(pipeline._prepare_generate_kwargs(wishes))
+    relevant = {name: kwargs[name] for name in ("max_length", "max_new_tokens", "generation_config") if name in kwargs}
+    found = pipeline._get_set_generation_params(pipeline._prepare_generate_kwargs(relevant))
     return found.get("max_new_tokens") is None
 
 
 def _default_wins(pipeline: Any) -> bool:
-    """Whether the pipeline's default of new tokens, which is not the model's wish, would be preferred."""
+    """Whether the pipeline's default of new tokens, which is not the model's own, would be preferred."""
     config = getattr(pipeline, "generation_config", None)
     own = getattr(pipeline.model, "generation_config", None)
     return getattr(config, "max_new_tokens", None) is not None and getattr(own, "max_new_tokens", None) is None
