@@ -4,11 +4,11 @@
     python benchmarks/analyze.py --max-batch 32 --max-clients 128 --window-ms 300 --rounds 5 --searches 3
     python benchmarks/analyze.py --models memory --known 2x16x64
 
-For each model every configuration is measured under every load, then the default search runs under the same wish, more
+For each model every configuration is measured under every load, then the default search runs under the same bound, more
 than once, as it is short. Of 147 noisy measurements the best is a lucky one, and a machine is never the same for as long
 as an exhaustive search takes. So the exhaustive search's best configurations and those that the default search has found
 are measured again, in turns, in another order each time. What counts is the median, over the turns, of the throughput of
-what was found by that of the exhaustive search's best which keeps the wish in turns as well. Ratios of the times stand
+what was found by that of the exhaustive search's best which keeps the bound in turns as well. Ratios of the times stand
 beside it. The first command has 147 loads for each model, a second or so for each: some 8 to 10 minutes in all on two
 quiet cores, a third of that with `--models memory`; a busy machine takes twice as long.
 """
@@ -106,7 +106,7 @@ def main() -> None:
     began = time.monotonic()
     print(f"{os.cpu_count()} cores, load average {', '.join(f'{value:.1f}' for value in os.getloadavg())}", flush=True)
     heads = "exhaustive: loads, seconds | its best, in turns | default: loads, seconds | time | what it found, in turns"
-    print(f"| model, wish | {heads} | of the best throughput: median, least, most of the turns |")
+    print(f"| model, bound | {heads} | of the best throughput: median, least, most of the turns |")
     print("|---" * 7 + "|", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -126,7 +126,7 @@ def write_model(folder: pathlib.Path, model: str) -> None:
 
 def show(folder: pathlib.Path, model: str, options: argparse.Namespace) -> None:
     """A line for every run of the default search."""
-    wish, limit_ms = MODELS[model][1], limit_of(MODELS[model][1])
+    bound, limit_ms = MODELS[model][1], limit_of(MODELS[model][1])
     whole_s, whole = (0.0, []) if options.known else search(folder, model, "brute", options)
     leading = [known(model, options.known)] if options.known else best_of(whole, limit_ms, options.best)
     searches = [search(folder, model, "fit", options) for _ in range(options.searches)]
@@ -137,7 +137,7 @@ def show(folder: pathlib.Path, model: str, options: argparse.Namespace) -> None:
     for (seconds, results), trial in zip(searches, found, strict=True):
         shares = [one / other for one, other in zip(turns[trial].rates, turns[best].rates, strict=True)]
         cells = [
-            f"{model}, {wish}",
+            f"{model}, {bound}",
             "known" if options.known else f"{len(whole)}, {whole_s:.0f} s",
             described(best, turns[best], limit_ms),
             f"{len(results)}, {seconds:.0f} s",
@@ -172,9 +172,9 @@ def search(folder: pathlib.Path, model: str, mode: str, options: argparse.Namesp
     return seconds, [result_from_json(entry) for entry in content["results"]]
 
 
-def limit_of(wish: str) -> float:
+def limit_of(bound: str) -> float:
     """Milliseconds."""
-    return float(wish.partition("<")[2].removesuffix("ms"))
+    return float(bound.partition("<")[2].removesuffix("ms"))
 
 
 def best_of(results: list[Result], limit_ms: float, count: int) -> list[Trial]:
@@ -190,7 +190,7 @@ def best_of(results: list[Result], limit_ms: float, count: int) -> list[Trial]:
 def described(trial: Trial, turns: Turns, limit_ms: float) -> str:
     setting = trial.settings[0][1]
     name = "as it is" if setting.is_default else f"{setting.instances} x {setting.max_batch_size}"
-    broken = "" if turns.p99_ms <= limit_ms else ", more than the wish"
+    broken = "" if turns.p99_ms <= limit_ms else ", more than the bound"
     return f"{name}, {trial.loads[0].concurrency} clients: {turns.rate:.0f}/s, p99 {turns.p99_ms:.0f} ms{broken}"
 
 

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from functools import cache
 
-from trireme.tools.analyze.options import Constraint, ModelOptions, Wishes
+from trireme.tools.analyze.options import Constraint, Goals, ModelOptions
 from trireme.tools.analyze.ranking import Ranking
-from trireme.tools.analyze.search.fit.simulation import Played, Queue, play
+from trireme.tools.analyze.search.fit.simulation import Queue, SimulatedResult, play
 from trireme.tools.analyze.search.port import Rank
 from trireme.tools.analyze.trial import BatchTime, Measured, Result, Trial
 
@@ -54,7 +54,7 @@ class PlayedServer:
 
 
 @cache
-def _played(service: Service, queue: Queue) -> tuple[Played, list[tuple[int, int, float]]]:
+def _played(service: Service, queue: Queue) -> tuple[SimulatedResult, list[tuple[int, int, float]]]:
     """The same whenever it is played; by size, how many batches there were and their seconds."""
     sizes: dict[int, list[float]] = {}
 
@@ -68,4 +68,4 @@ def _played(service: Service, queue: Queue) -> tuple[Played, list[tuple[int, int
 
 
 def ranking(*constraints: Constraint) -> Ranking:
-    return Ranking([ModelOptions("m", Wishes(constraints=constraints))])
+    return Ranking([ModelOptions("m", Goals(constraints=constraints))])

@@ -22,7 +22,7 @@ from running_server import RunningServer, port_flags
         (["sleeper", "--export-path", "/proc/results"], 2, "the folder '/proc/results' cannot be made"),
         (["sleeper", "--ulr", "x"], 2, "Did you mean '--url'?"),
         (["broken"], 1, "it is broken"),
-        (["sleeper", "--slo", "p99<fast"], 2, "no wish such as p99<100ms"),
+        (["sleeper", "--slo", "p99<fast"], 2, "no bound such as p99<100ms"),
         (["sleeper", "-f", "absent.yaml"], 2, "absent.yaml"),
         (["sleeper", "-f", "bad.yaml"], 2, "'bad.yaml', line 2, column"),
         (["sleeper", "-f", "odd.yaml"], 2, "there is no setting 'objectivs'; did you mean 'objectives'?"),
@@ -50,7 +50,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert "no server answers" in done.stderr
 
 
-def test_a_wish_that_nothing_meets_keeps_the_results(analyze: Analyze, tmp_path: Path) -> None:
+def test_a_bound_that_nothing_meets_keeps_the_results(analyze: Analyze, tmp_path: Path) -> None:
     done = analyze("sleeper", *SMALL, "--slo", "p99<1us")
     assert done.returncode == 5, done.stderr
     assert "No configuration meets the constraints" in done.stdout

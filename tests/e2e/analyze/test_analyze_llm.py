@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples/model_repository"
 
 def test_the_limits_of_an_engine_are_searched_and_put_back(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "scribe", tmp_path / "model_repository/scribe")
-    (tmp_path / "wishes.json").write_text(
+    (tmp_path / "goals.json").write_text(
         json.dumps(
             {
                 "genai_perf_flags": {"isl": 8, "osl": 4},
@@ -26,7 +26,7 @@ def test_the_limits_of_an_engine_are_searched_and_put_back(tmp_path: Path) -> No
             }
         )
     )
-    words = ["--run-config-search-max-sequences=8", "--run-config-search-max-concurrency=2", "-f", "wishes.json"]
+    words = ["--run-config-search-max-sequences=8", "--run-config-search-max-concurrency=2", "-f", "goals.json"]
     words += ["--num-configs-per-model=1", "--duration-seconds=0.1"]
     with RunningServer(tmp_path, "--model-control-mode=explicit", "--load-model=scribe") as server:
         server.wait_until_ready()

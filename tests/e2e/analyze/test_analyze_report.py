@@ -149,7 +149,7 @@ def test_a_pdf_without_a_browser_is_refused_before_anything_is_measured(analyzed
     assert "printed by Chromium or Chrome" in done.stderr
 
 
-def test_results_are_shown_again_with_other_wishes(analyzed: Path) -> None:
+def test_results_are_shown_again_with_other_goals(analyzed: Path) -> None:
     command = [sys.executable, "-m", "trireme", "analyze", "analyze", "--slo", "throughput>1000000", "-e", "again"]
     done = subprocess.run(command, cwd=analyzed, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 5, done.stderr

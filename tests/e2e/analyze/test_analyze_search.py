@@ -119,8 +119,8 @@ def test_several_models_are_tuned_together(analyze: Analyze, tmp_path: Path) -> 
     assert "sleeper,other" in done.stdout
 
 
-def test_a_file_lists_configurations_loads_and_wishes(analyze: Analyze, tmp_path: Path) -> None:
-    (tmp_path / "wishes.yaml").write_text(
+def test_a_file_lists_configurations_loads_and_goals(analyze: Analyze, tmp_path: Path) -> None:
+    (tmp_path / "goals.yaml").write_text(
         """
 profile_models:
   sleeper:
@@ -134,7 +134,7 @@ profile_models:
 perf_analyzer_flags: {percentile: 95}
 """
     )
-    done = analyze("-f", "wishes.yaml", "--measurement-interval=100", "--duration-seconds=0.1")
+    done = analyze("-f", "goals.yaml", "--measurement-interval=100", "--duration-seconds=0.1")
     assert done.returncode == 0, done.stderr
     rows = rows_of(tmp_path)
     assert len({row["Model Config Path"] for row in rows}) == 5

@@ -19,7 +19,7 @@ from trireme.tools.analyze.run import analyze
 _USAGE = """Usage: {program} [-q] [-v] [-m online|offline] profile|analyze|report [options]
 
 profile  measure models and say which configuration serves them best
-analyze  tables, CSV files and pages again, from the newest checkpoint, perhaps with other wishes
+analyze  tables, CSV files and pages again, from the newest checkpoint, perhaps with other goals
 report   the page of single configurations: --report-model-configs a_config_2,a_config_default
 
 '{program} profile --help' lists the options."""

@@ -21,7 +21,7 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Goals:
     """What makes a result good, and what makes it acceptable."""
 
     objectives: Mapping[str, float] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class ModelOptions:
     """One model of `profile_models`."""
 
     name: str
-    wishes: Wishes = Wishes()
+    goals: Goals = Goals()
     weighting: float = 1.0
     concurrencies: tuple[int, ...] = ()
     """Empty: searched."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trireme.tools.analyze.metrics import METRICS
-from trireme.tools.analyze.options import Constraint, ModelOptions, Wishes
+from trireme.tools.analyze.options import Constraint, Goals, ModelOptions
 from trireme.tools.analyze.trial import Measured, Result, Setting
 
 Settings = tuple[tuple[str, Setting], ...]
@@ -25,20 +25,20 @@ class Ranked:
 
 
 class Ranking:
-    """The wishes for every model that is asked."""
+    """The goals for every model that is asked."""
 
     def __init__(self, models: Sequence[ModelOptions]) -> None:
         self._models = {model.name: model for model in models}
 
-    def wishes(self, model: str) -> Wishes:
-        return self._models[model].wishes
+    def goals(self, model: str) -> Goals:
+        return self._models[model].goals
 
     def constraints(self) -> list[tuple[str, Constraint]]:
-        return [(name, one) for name, model in self._models.items() for one in model.wishes.constraints]
+        return [(name, one) for name, model in self._models.items() for one in model.goals.constraints]
 
     def violation(self, measured: Iterable[Measured]) -> float:
         """How far the bounds are passed, relatively and added up; 0 where all are kept."""
-        return sum(violation(one.metrics, self.wishes(one.model).constraints) for one in measured)
+        return sum(violation(one.metrics, self.goals(one.model).constraints) for one in measured)
 
     def score(self, measured: Iterable[Measured]) -> float:
         """Grows with every objective by its weight: the logarithm of a weighted geometric mean, so that an order does
@@ -46,7 +46,7 @@ class Ranking:
         total = 0.0
         for one in measured:
             model = self._models[one.model]
-            total += model.weighting * score(one.metrics, model.wishes.objectives)
+            total += model.weighting * score(one.metrics, model.goals.objectives)
         return total
 
     def key(self, result: Result) -> tuple[bool, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trireme.tools.analyze.checkpoint import Checkpoint, Findings
-from trireme.tools.analyze.command_line.models import read_wishes
+from trireme.tools.analyze.command_line.models import read_goals
 from trireme.tools.analyze.command_line.reading import read_output_options
 from trireme.tools.analyze.command_line.values import Values
 from trireme.tools.analyze.errors import UNMET, InputError
@@ -66,13 +66,13 @@ def _subjects(findings: Findings, values: Values, output: OutputOptions) -> list
         )
         for result in findings.results
     )
-    wishes = read_wishes(values)
+    goals = read_goals(values)
     return [
         Subject(
             loaded,
             tuned,
             findings,
-            Ranking([ModelOptions(name, wishes) for name in loaded]),
+            Ranking([ModelOptions(name, goals) for name in loaded]),
             output.configs_per_model,
             predictions=[one for one in findings.predictions if (one[0].loads[0].model,) == loaded],
         )

@@ -14,7 +14,7 @@ import pytest
 from trireme.tools.analyze.apply import apply_best
 from trireme.tools.analyze.checkpoint import Findings
 from trireme.tools.analyze.errors import Interrupted, MeasurementError
-from trireme.tools.analyze.options import Constraint, ModelOptions, Wishes
+from trireme.tools.analyze.options import Constraint, Goals, ModelOptions
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.report.subject import Subject
 from trireme.tools.analyze.trial import Load, Measured, Result, Setting, Trial
@@ -86,7 +86,7 @@ def apply(folder: Path, written: list[Numbers], searched: list[Numbers], **more:
     machine = Machine(path, written, searched, **more)
     findings = Findings(configs={"m": CONFIG})
     findings.add(result((100.0, QUICK)))
-    ranking = Ranking([ModelOptions("m", Wishes(constraints=(Constraint("perf_latency_p99", most=100.0),)))])
+    ranking = Ranking([ModelOptions("m", Goals(constraints=(Constraint("perf_latency_p99", most=100.0),)))])
     subject = Subject(("m",), ("m",), findings, ranking, 2)
     told: list[str] = []
     options: Any = SimpleNamespace(repository=str(folder))

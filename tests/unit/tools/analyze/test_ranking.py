@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trireme.tools.analyze.options import Constraint, ModelOptions, Wishes
+from trireme.tools.analyze.options import Constraint, Goals, ModelOptions
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.trial import Load, Measured, Result, Setting, Trial
 
@@ -13,7 +13,7 @@ def result(instances: int, throughput: float, p99: float, clients: int = 1) -> R
 
 
 def ranking(*constraints: Constraint, **objectives: float) -> Ranking:
-    return Ranking([ModelOptions("m", Wishes(objectives or {"perf_throughput": 1.0}, constraints))])
+    return Ranking([ModelOptions("m", Goals(objectives or {"perf_throughput": 1.0}, constraints))])
 
 
 def order(rank: Ranking, *results: Result) -> list[int | None]:

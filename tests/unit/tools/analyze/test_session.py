@@ -11,7 +11,7 @@ import pytest
 
 from trireme.tools.analyze.checkpoint import Checkpoint, Findings
 from trireme.tools.analyze.errors import MeasurementError
-from trireme.tools.analyze.options import Constraint, ModelOptions, OutputOptions, Wishes
+from trireme.tools.analyze.options import Constraint, Goals, ModelOptions, OutputOptions
 from trireme.tools.analyze.progress import Progress
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.session import Session
@@ -20,7 +20,7 @@ from trireme.tools.client.errors import ClientError, InputError, TimedOutError, 
 
 OWN = Trial((("m", Setting()),), (Load("m", 4),))
 TRIAL = Trial((("m", Setting(2, 8)),), (Load("m", 4),))
-RANK = Ranking([ModelOptions("m", Wishes(constraints=(Constraint("perf_latency_p99", most=60.0),)))]).key
+RANK = Ranking([ModelOptions("m", Goals(constraints=(Constraint("perf_latency_p99", most=60.0),)))]).key
 
 
 @dataclass

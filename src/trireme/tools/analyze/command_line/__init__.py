@@ -1,1 +1,1 @@
-"""Flags, files and the sentences that state a wish, read into options."""
+"""Flags, files and the sentences that state a goal, read into options."""

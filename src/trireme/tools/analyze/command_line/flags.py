@@ -21,7 +21,7 @@ class Flag:
 
 
 _OWN: Final = (
-    Flag("slo", "many", "what must hold: p99<100ms, throughput>50, ttft<200ms, memory<2GB", metavar="WISH"),
+    Flag("slo", "many", "what must hold: p99<100ms, throughput>50, ttft<200ms, memory<2GB", metavar="BOUND"),
     Flag(
         "objective",
         "many",
@@ -108,7 +108,7 @@ _OUTPUT: Final = (
     Flag("monitoring_interval", "number", "seconds between looks at the metrics (default: 1)", "-i", "S"),
     Flag("duration_seconds", "number", "how long the server is watched without load (default: 1)", "-d", "S"),
 )  # fmt: skip
-GROUPS: Final = (("wishes", _OWN), ("server", _SERVER), ("search", _SEARCH), ("results", _OUTPUT))
+GROUPS: Final = (("goals", _OWN), ("server", _SERVER), ("search", _SEARCH), ("results", _OUTPUT))
 FLAGS: Final = {flag.name: flag for _, flags in GROUPS for flag in flags}
 
 _ALWAYS = "processor and memory are always measured"

@@ -1,15 +1,15 @@
-"""The models of an analysis with their own wishes, loads and flags."""
+"""The models of an analysis with their own goals, loads and flags."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trireme.tools.analyze.command_line.slo import read_objective, read_wish
+from trireme.tools.analyze.command_line.slo import read_constraint, read_objective
 from trireme.tools.analyze.command_line.values import Values, number
 from trireme.tools.analyze.errors import InputError
 from trireme.tools.analyze.metrics import known_tag
-from trireme.tools.analyze.options import Constraint, ModelOptions, Wishes
+from trireme.tools.analyze.options import Constraint, Goals, ModelOptions
 
 _PERF_FLAGS = ("shape", "input_data", "string_length", "string_data")
 _OURS = (
@@ -51,7 +51,7 @@ def read_models(values: Values, positional: Sequence[str]) -> tuple[ModelOptions
     return tuple(_model(name, settings, values) for name, settings in own.items())
 
 
-def read_wishes(values: Values, own: Mapping[str, Any] | None = None) -> Wishes:
+def read_goals(values: Values, own: Mapping[str, Any] | None = None) -> Goals:
     """A model's own before those of all."""
     own = own or {}
     objectives = own.get("objectives", values.raw("objectives"))
@@ -64,8 +64,8 @@ def read_wishes(values: Values, own: Mapping[str, Any] | None = None) -> Wishes:
         found.append(Constraint("perf_latency_p99", most=values.number("latency_budget", 0)))
     if "min_throughput" in values:
         found.append(Constraint("perf_throughput", least=values.number("min_throughput", 0)))
-    found += [read_wish(wish) for text in values.texts("slo") for wish in text.split(",")]
-    return Wishes(wanted, tuple(found))
+    found += [read_constraint(constraint) for text in values.texts("slo") for constraint in text.split(",")]
+    return Goals(wanted, tuple(found))
 
 
 def perf_words(flags: Any, where: str) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _model(name: str, own: Mapping[str, Any], values: Values) -> ModelOptions:
     weighting = own.get("weighting", values.raw("weighting"))
     return ModelOptions(
         name=name,
-        wishes=read_wishes(values, own),
+        goals=read_goals(values, own),
         weighting=1.0 if weighting is None else number("weighting", weighting, 1e-9),
         concurrencies=tuple(sorted({int(one) for one in parameters.numbers("concurrency")})),
         batch_sizes=tuple(sorted({int(one) for one in parameters.numbers("batch_sizes")})) or (1,),

@@ -1,4 +1,4 @@
-"""Wishes in a few characters: `p99<100ms`, `throughput>50`, `ttft<200ms`, `memory<2GB`."""
+"""Bounds in a few characters: `p99<100ms`, `throughput>50`, `ttft<200ms`, `memory<2GB`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trireme.tools.analyze.errors import InputError
 from trireme.tools.analyze.metrics import METRICS, known_tag
 from trireme.tools.analyze.options import Constraint
 
-_WISH = re.compile(r"\s*([A-Za-z_]\w*)\s*(<=|<|>=|>|=<|=>)\s*([0-9.]+(?:[eE][+-]?\d+)?)\s*([A-Za-z/%]*)\s*")
+_CONSTRAINT = re.compile(r"\s*([A-Za-z_]\w*)\s*(<=|<|>=|>|=<|=>)\s*([0-9.]+(?:[eE][+-]?\d+)?)\s*([A-Za-z/%]*)\s*")
 _NAMES: Final = {
     "latency": "perf_latency_p99",
     "avg": "perf_latency_avg",
@@ -41,11 +41,11 @@ _FACTORS: Final = {
 _TIMES, _SIZES = ("us", "ms", "s"), ("mb", "gb")
 
 
-def read_wish(text: str) -> Constraint:
+def read_constraint(text: str) -> Constraint:
     """Raises InputError."""
-    match = _WISH.fullmatch(text)
+    match = _CONSTRAINT.fullmatch(text)
     if match is None:
-        raise InputError(f"'{text}' is no wish such as p99<100ms or throughput>50")
+        raise InputError(f"'{text}' is no bound such as p99<100ms or throughput>50")
     name, sign, value, unit = match[1], match[2], match[3], match[4].lower()
     tag = _NAMES.get(name.lower()) or known_tag(name)
     if tag is None:

@@ -17,7 +17,7 @@ Point = tuple[int, ...]
 def quick(space: Space, measure: Measure, ranking: Ranking, top: int) -> None:
     """Climbs for each batch size of requests; the best few and the default are then measured under every load."""
     for batch_size in space.batch_sizes():
-        climb = _Climb(space, measure, ranking, batch_size)
+        climb = _HillClimb(space, measure, ranking, batch_size)
         measure(Trial(space.default, climb.loads(space.default)))
         results = climb.run()
         best = [one.settings for one in ranking.by_variant(results)[:top]]
@@ -25,7 +25,7 @@ def quick(space: Space, measure: Measure, ranking: Ranking, top: int) -> None:
             sweep(space, settings, batch_size, measure, ranking)
 
 
-class _Climb:
+class _HillClimb:
     """From the smallest values to where no neighbour is better."""
 
     def __init__(self, space: Space, measure: Measure, ranking: Ranking, batch_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Wishes, files and flags, read into options."""
+"""Goals, files and flags, read into options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trireme.tools.analyze.command import run_subcommand
 from trireme.tools.analyze.command_line.config_file import read_config_file
 from trireme.tools.analyze.command_line.models import perf_words
 from trireme.tools.analyze.command_line.reading import read_analyze_options
-from trireme.tools.analyze.command_line.slo import read_objective, read_wish
+from trireme.tools.analyze.command_line.slo import read_constraint, read_objective
 from trireme.tools.analyze.errors import InputError
 from trireme.tools.analyze.options import AnalyzeOptions, Constraint
 
@@ -33,14 +33,14 @@ def read(is_friendly: bool = True, **given: Any) -> AnalyzeOptions:
         ("gpu_used_memory<100", Constraint("gpu_used_memory", most=100.0)),
     ],
 )
-def test_a_wish_is_a_bound(text: str, expected: Constraint) -> None:
-    assert read_wish(text) == expected
+def test_a_constraint_is_a_bound(text: str, expected: Constraint) -> None:
+    assert read_constraint(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "p99", "p99=5", "p98<5ms", "p99<5MB", "throughput>5ms", "p99<ms", "p99<1.2.3ms"])
-def test_a_wish_that_is_none_is_refused(text: str) -> None:
+def test_a_constraint_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InputError):
-        read_wish(text)
+        read_constraint(text)
 
 
 def test_an_objective_has_a_weight() -> None:
@@ -51,9 +51,9 @@ def test_an_objective_has_a_weight() -> None:
             read_objective(text)
 
 
-def test_budgets_and_wishes_are_constraints() -> None:
+def test_budgets_and_bounds_are_constraints() -> None:
     options = read(latency_budget="100", min_throughput=5, slo=["p95<50ms,avg<9ms"])
-    assert options.models[0].wishes.constraints == (
+    assert options.models[0].goals.constraints == (
         Constraint("perf_latency_p99", most=100.0),
         Constraint("perf_throughput", least=5.0),
         Constraint("perf_latency_p95", most=50.0),
@@ -74,8 +74,8 @@ def test_a_models_own_settings_come_before_those_of_all() -> None:
         concurrency="8,4",
     )
     first, second = options.models
-    assert (dict(first.wishes.objectives), first.concurrencies) == ({"perf_latency_p99": 1.0}, (2, 4, 6))
-    assert dict(second.wishes.objectives) == {"perf_throughput": 3.0, "perf_latency_p99": 2.0}
+    assert (dict(first.goals.objectives), first.concurrencies) == ({"perf_latency_p99": 1.0}, (2, 4, 6))
+    assert dict(second.goals.objectives) == {"perf_throughput": 3.0, "perf_latency_p99": 2.0}
     assert second.concurrencies == (4, 8)
 
 
@@ -160,7 +160,7 @@ def test_the_environments_key_is_sent_unless_another_is_given(monkeypatch: pytes
 def test_settings_without_effect_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: list[str]
 ) -> None:
-    path = tmp_path / "wishes.json"
+    path = tmp_path / "goals.json"
     path.write_text('{"plots": {"own": {}}, "latency_budget": 5}')
     code = run_subcommand("model-analyzer", ["profile", *words, "--dcgm-disable", "-f", str(path)])
     lines = capsys.readouterr().err.splitlines()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trireme.tools.analyze.checkpoint import Findings
-from trireme.tools.analyze.options import Constraint, ModelOptions, OutputOptions, Wishes
+from trireme.tools.analyze.options import Constraint, Goals, ModelOptions, OutputOptions
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.report.caution import cautions
 from trireme.tools.analyze.report.csv_files import result_tables, write_csv_files
@@ -37,7 +37,7 @@ def result(
     return Result(Trial((("m", setting),), (Load("m", clients),)), (measured,), is_probe=is_probe)
 
 
-def subject(*results: Result, wishes: Wishes | None = None, has_gpu: bool = False) -> Subject:
+def subject(*results: Result, goals: Goals | None = None, has_gpu: bool = False) -> Subject:
     findings = Findings(
         configs={"m": {"name": "m", "max_batch_size": 4, "instance_group": [{"count": 1, "kind": "KIND_CPU"}]}},
         idle=Resources({}, GPU if has_gpu else {}),
@@ -45,10 +45,10 @@ def subject(*results: Result, wishes: Wishes | None = None, has_gpu: bool = Fals
     for one in results:
         findings.variant_name("m", one.trial.settings[0][1])
         findings.add(one)
-    return Subject(("m",), ("m",), findings, Ranking([ModelOptions("m", wishes or Wishes())]), 2)
+    return Subject(("m",), ("m",), findings, Ranking([ModelOptions("m", goals or Goals())]), 2)
 
 
-def usual(has_gpu: bool = False, wishes: Wishes | None = None) -> Subject:
+def usual(has_gpu: bool = False, goals: Goals | None = None) -> Subject:
     return subject(
         result(Setting(1, 8), 8, 50, 9, has_gpu),
         result(Setting(2, 8), 8, 90, 12, has_gpu),
@@ -56,7 +56,7 @@ def usual(has_gpu: bool = False, wishes: Wishes | None = None) -> Subject:
         result(Setting(3, 8), 8, 80, 30, has_gpu),
         result(Setting(), 2, 10, 5, has_gpu),
         has_gpu=has_gpu,
-        wishes=wishes,
+        goals=goals,
     )
 
 
@@ -81,7 +81,7 @@ def test_what_was_only_probed_is_shown_but_is_not_the_best() -> None:
     assert not about.best.best.is_probe
 
 
-UNDER_20_MS = Wishes(constraints=(Constraint("perf_latency_p99", most=20.0),))
+UNDER_20_MS = Goals(constraints=(Constraint("perf_latency_p99", most=20.0),))
 
 
 def test_a_variant_stands_for_the_probe_that_keeps_the_constraint_where_nothing_longer_does() -> None:
@@ -89,7 +89,7 @@ def test_a_variant_stands_for_the_probe_that_keeps_the_constraint_where_nothing_
         result(Setting(1, 8), 8, 90, 12, False),
         result(Setting(), 8, 30, 45, False),
         result(Setting(), 2, 45, 8, False, is_probe=True),
-        wishes=UNDER_20_MS,
+        goals=UNDER_20_MS,
     )
     own = summary_table(about).rows[1]
     assert (own[0], own[4:7], own[-1]) == ("m_config_default", ["2", "8.000", "45.000"], "Yes")
@@ -99,9 +99,9 @@ def test_a_variant_stands_for_the_probe_that_keeps_the_constraint_where_nothing_
 def test_a_probe_is_the_best_only_where_nothing_longer_keeps_the_constraint() -> None:
     probe = result(Setting(), 2, 95, 8, False, is_probe=True)
     slow = result(Setting(2, 8), 8, 30, 45, False)
-    about = subject(result(Setting(1, 8), 8, 90, 12, False), slow, probe, wishes=UNDER_20_MS)
+    about = subject(result(Setting(1, 8), 8, 90, 12, False), slow, probe, goals=UNDER_20_MS)
     assert [about.name_of(one.settings) for one in about.ranked] == ["m_config_0", "m_config_default", "m_config_1"]
-    about = subject(slow, probe, wishes=UNDER_20_MS)
+    about = subject(slow, probe, goals=UNDER_20_MS)
     assert [about.name_of(one.settings) for one in about.ranked] == ["m_config_default", "m_config_0"]
     assert "It was only looked at for a short time" in verdict(about)
 
@@ -152,7 +152,7 @@ def test_the_verdict_says_what_was_gained() -> None:
 
 
 def test_the_verdict_says_where_nothing_is_good_enough() -> None:
-    about = usual(wishes=Wishes(constraints=(Constraint("perf_latency_p99", most=1.0),)))
+    about = usual(goals=Goals(constraints=(Constraint("perf_latency_p99", most=1.0),)))
     assert verdict(about).startswith("No configuration meets the constraints; m_config_default comes nearest")
 
 
@@ -179,24 +179,24 @@ def test_a_gain_that_measurements_of_the_same_differ_by_may_be_chance() -> None:
 
 
 def test_where_nothing_is_good_enough_nobody_is_said_to_be_better_by_chance() -> None:
-    wishes = Wishes(constraints=(Constraint("perf_latency_p99", most=1.0),))
+    goals = Goals(constraints=(Constraint("perf_latency_p99", most=1.0),))
     alike = result(Setting(1, 8), 8, 50, 9, False), result(Setting(), 8, 49, 9, False)
     assert cautions(subject(*alike))
-    assert cautions(subject(*alike, wishes=wishes)) == []
+    assert cautions(subject(*alike, goals=goals)) == []
 
 
 def test_a_bound_of_what_was_not_measured_is_not_known_to_be_kept() -> None:
     best = result(Setting(1, 8), 8, 50, 9, False)
     for tag, is_met in (("time_to_first_token_p99", False), ("gpu_used_memory", True)):
-        about = subject(best, wishes=Wishes(constraints=(Constraint(tag, most=1.0),)))
+        about = subject(best, goals=Goals(constraints=(Constraint(tag, most=1.0),)))
         assert about.is_met is is_met
         assert cautions(about) == [
             f"Caution: {tag} of m was not measured, and nothing is known of whether it keeps its bound."
         ]
-    known = subject(best, wishes=Wishes(constraints=(Constraint("perf_latency_p99", most=10.0),)))
+    known = subject(best, goals=Goals(constraints=(Constraint("perf_latency_p99", most=10.0),)))
     assert known.is_met
     assert cautions(known) == []
-    assert not subject(best, wishes=Wishes(constraints=(Constraint("perf_latency_p99", most=1.0),))).is_met
+    assert not subject(best, goals=Goals(constraints=(Constraint("perf_latency_p99", most=1.0),))).is_met
 
 
 def test_numbers_of_the_best_that_did_not_settle_are_told() -> None:

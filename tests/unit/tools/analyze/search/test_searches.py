@@ -10,7 +10,7 @@ import pytest
 from played_server import AT_LENGTH_S, PlayedServer, ranking
 
 from trireme.tools.analyze.configuration.space import Axis, LoadChoice, Space, Tunable, doubled
-from trireme.tools.analyze.options import Constraint, ModelOptions, SearchOptions, Wishes
+from trireme.tools.analyze.options import Constraint, Goals, ModelOptions, SearchOptions
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.search.brute import brute, sweep
 from trireme.tools.analyze.search.fit.search import _Search, can_fit, fit
@@ -229,8 +229,8 @@ def test_a_series_of_several_models_ends_by_the_bound_of_each(bounded: str, coun
         return Result(trial, tuple(Measured(model, one) for model, one in metrics.items()))
 
     space = Space((), tuple(LoadChoice(model, (1,), doubled(1, 8)) for model in ("slow", "fast")))
-    wishes = Wishes(constraints=(Constraint("perf_latency_p99", most=150.0),))
-    models = [ModelOptions(model, wishes if model == bounded else Wishes()) for model in ("slow", "fast")]
+    goals = Goals(constraints=(Constraint("perf_latency_p99", most=150.0),))
+    models = [ModelOptions(model, goals if model == bounded else Goals()) for model in ("slow", "fast")]
     assert len(sweep(space, (), 1, measure, Ranking(models))) == count
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trireme.tools.analyze.search.fit.service_times import Seen, ServiceTimes
-from trireme.tools.analyze.search.fit.simulation import BATCHES, PERCENTILES, Played, Queue, play
+from trireme.tools.analyze.search.fit.simulation import BATCHES, PERCENTILES, Queue, SimulatedResult, play
 from trireme.tools.analyze.trial import Measured
 
 _REACH = 1.5
@@ -145,7 +145,7 @@ def _thinking(entries: Iterable[tuple[Point, Measured]]) -> list[tuple[int, floa
     return [(clients, min(values)) for clients, values in sorted(seen.items())]
 
 
-def _metrics(played: Played, batch_size: int) -> dict[str, float]:
+def _metrics(played: SimulatedResult, batch_size: int) -> dict[str, float]:
     found = {
         "perf_throughput": played.requests_per_s * batch_size,
         "perf_latency_avg": played.mean_s * 1e3,

@@ -34,7 +34,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class SimulatedResult:
     """What came of it; seconds."""
 
     requests_per_s: float
@@ -45,7 +45,9 @@ class Played:
     """Of the instances' time."""
 
 
-def play(queue: Queue, service: Service, spread: Sequence[float] = (), seed: int = 0, batches: int = BATCHES) -> Played:
+def play(
+    queue: Queue, service: Service, spread: Sequence[float] = (), seed: int = 0, batches: int = BATCHES
+) -> SimulatedResult:
     """At least so many batches; `spread` has factors of the service time, each as likely as the others."""
     return _Play(queue, service, spread, seed).run(batches)
 
@@ -67,7 +69,7 @@ class _Play:
         self._sizes: list[int] = []
         self._busy_s = 0.0
 
-    def run(self, batches: int) -> Played:
+    def run(self, batches: int) -> SimulatedResult:
         queue = self._queue
         groups = min(queue.clients, _FIRST_ARRIVALS)
         gap = self._service(1, 1) / max(1, groups)
@@ -122,7 +124,7 @@ class _Play:
             size += count
         self._push(now + self._queue.think_s, [(-1.0, size)])
 
-    def _result(self, seconds: float) -> Played:
+    def _result(self, seconds: float) -> SimulatedResult:
         self._latencies.sort()
         total = sum(count for _, count in self._latencies) or 1
         mean = sum(value * count for value, count in self._latencies) / total
@@ -134,7 +136,7 @@ class _Play:
                 found[wanted.pop(0)] = value
         for percent in wanted:
             found[percent] = self._latencies[-1][0] if self._latencies else 0.0
-        return Played(
+        return SimulatedResult(
             requests_per_s=total / seconds,
             mean_s=mean,
             percentiles_s=found,
