@@ -12,7 +12,7 @@ from trireme.core.exit_codes import INTERRUPTED
 
 if TYPE_CHECKING:
     from trireme.tools.client.http_client import HttpClient
-    from trireme.tools.record.session import RecordWishes
+    from trireme.tools.record.session import RecordOptions
     from trireme.tools.record.writing import RecordingFile
 
 SUMMARY = "record requests of a running server, and their answers, to a file"
@@ -87,7 +87,7 @@ def _run(found: argparse.Namespace) -> int:
         raise InputError("-o FILE says where the recording goes")
     if found.append and found.overwrite:
         raise InputError("--append and --overwrite exclude each other")
-    return _record(client, _wishes(found), found)
+    return _record(client, _options(found), found)
 
 
 def _control(client: HttpClient, is_stop: bool) -> int:
@@ -98,13 +98,13 @@ def _control(client: HttpClient, is_stop: bool) -> int:
     return 0
 
 
-def _record(client: HttpClient, wishes: RecordWishes, found: argparse.Namespace) -> int:
+def _record(client: HttpClient, options: RecordOptions, found: argparse.Namespace) -> int:
     from trireme.observe.terminal.plain_text import one_line
     from trireme.tools.record.progress import Progress
     from trireme.tools.record.session import RecordSession
     from trireme.tools.record.writing import RecordingFile
 
-    session = RecordSession(client, wishes, Progress(sys.stderr))
+    session = RecordSession(client, options, Progress(sys.stderr))
     file = RecordingFile(found.output, is_appended=found.append, is_replaced=found.overwrite)
     try:
         does = "goes on recording" if session.begin(file) else "records"
@@ -120,9 +120,9 @@ def _record(client: HttpClient, wishes: RecordWishes, found: argparse.Namespace)
     return INTERRUPTED if file.end is None else 0
 
 
-def _wishes(found: argparse.Namespace) -> RecordWishes:
+def _options(found: argparse.Namespace) -> RecordOptions:
     from trireme.tools.client.errors import InputError
-    from trireme.tools.record.session import RecordWishes
+    from trireme.tools.record.session import RecordOptions
 
     if not 0 < found.sample <= 1:
         raise InputError("--sample is a share of the requests, above 0 and no more than 1")
@@ -130,7 +130,7 @@ def _wishes(found: argparse.Namespace) -> RecordWishes:
         value = getattr(found, flag)
         if value is not None and not value > 0:
             raise InputError(f"--{flag} is more than 0")
-    return RecordWishes(
+    return RecordOptions(
         found.sample,
         found.limit,
         _size("max-size", found.max_size),

@@ -48,38 +48,38 @@ class RecordingOptions:
         return f"of {share} to {whose}{'' if self.has_answers else ', without answers'}"
 
 
-def read_options(wishes: Mapping[str, Any]) -> RecordingOptions:
+def read_options(given: Mapping[str, Any]) -> RecordingOptions:
     """What a client sent; raises InvalidArgumentError."""
-    unknown = set(wishes) - {"sample", "limit", "max_bytes", "duration_s", "max_call_bytes", "models", "answers"}
+    unknown = set(given) - {"sample", "limit", "max_bytes", "duration_s", "max_call_bytes", "models", "answers"}
     if unknown:
         raise InvalidArgumentError(f"a recording has no setting '{min(unknown)}'")
-    models = wishes.get("models", [])
+    models = given.get("models", [])
     if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
         raise InvalidArgumentError("'models' of a recording is a list of names")
-    has_answers = wishes.get("answers", True)
+    has_answers = given.get("answers", True)
     if not isinstance(has_answers, bool):
         raise InvalidArgumentError("'answers' of a recording is true or false")
     usual = RecordingOptions()
     return RecordingOptions(
-        sample=_number(wishes, "sample", usual.sample, 1.0),
-        limit=_whole(wishes, "limit", usual.limit, _LARGEST),
-        max_bytes=_whole(wishes, "max_bytes", usual.max_bytes, _LARGEST),
-        duration_s=_number(wishes, "duration_s", usual.duration_s, 1e9),
-        max_call_bytes=_whole(wishes, "max_call_bytes", usual.max_call_bytes, BUFFER_BYTES // 2),
+        sample=_number(given, "sample", usual.sample, 1.0),
+        limit=_whole(given, "limit", usual.limit, _LARGEST),
+        max_bytes=_whole(given, "max_bytes", usual.max_bytes, _LARGEST),
+        duration_s=_number(given, "duration_s", usual.duration_s, 1e9),
+        max_call_bytes=_whole(given, "max_call_bytes", usual.max_call_bytes, BUFFER_BYTES // 2),
         models=frozenset(models),
         has_answers=has_answers,
     )
 
 
-def _whole(wishes: Mapping[str, Any], name: str, usual: int, largest: int) -> int:
-    value = _number(wishes, name, usual, largest)
+def _whole(given: Mapping[str, Any], name: str, usual: int, largest: int) -> int:
+    value = _number(given, name, usual, largest)
     if value != int(value):
         raise InvalidArgumentError(f"'{name}' of a recording is a whole number, not {value}")
     return int(value)
 
 
-def _number(wishes: Mapping[str, Any], name: str, usual: float, largest: float) -> float:
-    value = wishes.get(name)
+def _number(given: Mapping[str, Any], name: str, usual: float, largest: float) -> float:
+    value = given.get(name)
     if value is None:
         return usual
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= largest:

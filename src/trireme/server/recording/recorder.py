@@ -80,9 +80,9 @@ class Recorder:
                 capture.refuse(error)
             raise
 
-    def start(self, wishes: Mapping[str, Any]) -> Recording:
+    def start(self, given: Mapping[str, Any]) -> Recording:
         """Begins a recording; raises ServingError where another one runs, or what is asked for makes no sense."""
-        options = read_options(wishes)
+        options = read_options(given)
         with audited("start", f"a recording {options.described()}"):
             self._check_allowed()
             if self._recording is not None and not self._recording.makes_way:

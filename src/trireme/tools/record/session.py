@@ -28,7 +28,7 @@ _MUCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class RecordWishes:
+class RecordOptions:
     """What is asked of the server."""
 
     sample: float = 1.0
@@ -62,22 +62,22 @@ class RecordSession:
     def __init__(
         self,
         client: HttpClient,
-        wishes: RecordWishes,
+        options: RecordOptions,
         progress: Progress,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client = client
-        self._wishes = wishes
+        self._options = options
         self._progress = progress
         self._sleep = sleep
 
     def warnings(self) -> list[str]:
         """Models that are to be recorded and that the server does not have; it may get them later."""
         try:
-            known = {entry["name"] for entry in self._client.index()} if self._wishes.models else set()
+            known = {entry["name"] for entry in self._client.index()} if self._options.models else set()
         except ClientError:  # not everybody may see the index
             return []
-        missing = [name for name in self._wishes.models if name not in known]
+        missing = [name for name in self._options.models if name not in known]
         return [f"the server has no model '{name}'{nearest(name, sorted(known))}" for name in missing]
 
     def begin(self, file: RecordingFile) -> bool:
@@ -86,7 +86,7 @@ class RecordSession:
         if file.recording_id and self._goes_on(file):
             return True
         try:
-            content = self._post("start", self._wishes.document())
+            content = self._post("start", self._options.document())
         except NotFoundError:
             raise AnswerError(
                 f"the server at {self._client.place} cannot record: it has no /v2/recording, which is Trireme's own; "

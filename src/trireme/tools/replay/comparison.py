@@ -60,7 +60,7 @@ class Response(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class EarlierAnswer:
     """What the call was answered before, by whoever: the recorded server, or another one just now."""
 
     responses: tuple[Response, ...]
@@ -70,19 +70,19 @@ class Before:
     """Whether there were more responses than these."""
 
 
-def recorded_answer(call: RecordedCall) -> Before:
+def recorded_answer(call: RecordedCall) -> EarlierAnswer:
     """What the recording has."""
     responses = tuple(response for response in call.responses if response.error is None)
     is_known = call.has_answer and (call.is_finished or call.error is not None) and bool(responses or not call.is_cut)
-    return Before(responses, call.error, is_known, call.is_cut)
+    return EarlierAnswer(responses, call.error, is_known, call.is_cut)
 
 
-def other_answer(reply: Reply) -> Before:
+def other_answer(reply: Reply) -> EarlierAnswer:
     """What another server answered just now."""
-    return Before(reply.answers, reply.error)
+    return EarlierAnswer(reply.answers, reply.error)
 
 
-def compare(before: Before, now: Reply, options: CompareOptions) -> Comparison:
+def compare(before: EarlierAnswer, now: Reply, options: CompareOptions) -> Comparison:
     """The verdict on one call."""
     if now.is_unreachable:
         return Comparison(Verdict.UNANSWERED, (now.error or "",))

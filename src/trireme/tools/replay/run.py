@@ -12,7 +12,7 @@ from trireme.core.recorded_call import RecordedCall
 from trireme.tools.client.errors import AnswerError, ClientError, InputError, UnknownModelError
 from trireme.tools.client.model import nearest, served_model
 from trireme.tools.record.reading import CallPlace, RecordingReader
-from trireme.tools.replay.comparison import Before, Comparison, Verdict, compare, other_answer, recorded_answer
+from trireme.tools.replay.comparison import Comparison, EarlierAnswer, Verdict, compare, other_answer, recorded_answer
 from trireme.tools.replay.kept_clients import KeptClient
 from trireme.tools.replay.options import ReplayOptions
 from trireme.tools.replay.player import Job, Play, Player
@@ -188,7 +188,7 @@ class Replay:
         self._on_progress(self._results, len(self._places))
 
 
-def _compared(before: Before, reply: Reply, options: ReplayOptions) -> Comparison:
+def _compared(before: EarlierAnswer, reply: Reply, options: ReplayOptions) -> Comparison:
     """The verdict; an answer that cannot be compared is none."""
     try:
         return compare(before, reply, options.compare)

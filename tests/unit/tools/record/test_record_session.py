@@ -20,7 +20,7 @@ from trireme.tools.client.errors import AnswerError, ClientError, UnreachableErr
 from trireme.tools.record.errors import RecordingFileError
 from trireme.tools.record.progress import Progress
 from trireme.tools.record.reading import RecordingReader
-from trireme.tools.record.session import RecordSession, RecordWishes
+from trireme.tools.record.session import RecordOptions, RecordSession
 from trireme.tools.record.writing import RecordingFile
 
 
@@ -75,7 +75,7 @@ def server() -> Server:
 
 
 def session_of(server: Any, limit: int | None = None) -> RecordSession:
-    return RecordSession(server, RecordWishes(limit=limit), Progress(io.StringIO()), lambda seconds: None)
+    return RecordSession(server, RecordOptions(limit=limit), Progress(io.StringIO()), lambda seconds: None)
 
 
 def ids_in(path: Path) -> list[str]:
@@ -220,8 +220,8 @@ def test_models_that_the_server_does_not_have_are_told() -> None:
         def index(self) -> list[dict[str, str]]:
             return [{"name": "adder"}, {"name": "shout"}]
 
-    wishes = RecordWishes(models=("adder", "addr"))
-    session = RecordSession(Index(), wishes, Progress(io.StringIO()))  # type: ignore[arg-type]
+    options = RecordOptions(models=("adder", "addr"))
+    session = RecordSession(Index(), options, Progress(io.StringIO()))  # type: ignore[arg-type]
     assert session.warnings() == ["the server has no model 'addr'; did you mean 'adder'?"]
 
 

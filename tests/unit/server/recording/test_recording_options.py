@@ -31,7 +31,7 @@ def test_sequences_are_recorded_whole_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "given",
     [
         {"sample": 0},
         {"sample": 1.5},
@@ -47,9 +47,9 @@ def test_sequences_are_recorded_whole_or_not_at_all() -> None:
         {"spample": 0.5},
     ],
 )
-def test_wishes_that_make_no_sense_are_refused(wishes: dict[str, Any]) -> None:
+def test_options_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="a recording"):
-        read_options(wishes)
+        read_options(given)
 
 
 def test_an_audit_line_names_some_models_and_counts_the_rest() -> None:
