@@ -82,7 +82,7 @@ def test_the_options_and_the_models_instances_decide_when_they_are_known(
             assert not metrics.others
         else:
             assert len(processes.connection_counts) == expected
-            assert processes.on_news == metrics.requests.add
+            assert processes.on_new_records == metrics.requests.add
             await processes.close(0)
 
     asyncio.run(run())

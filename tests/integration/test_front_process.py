@@ -63,9 +63,16 @@ class Front:
         self.calls = ModelCalls()
         self.taken: list[tuple[Any, ...]] = []
         calls = cast(Calls, self.calls)
-        self.news: list[tuple[Any, ...]] = []
+        self.new_records: list[tuple[Any, ...]] = []
         self.process = FrontProcess(
-            loop, ours, side, calls, lambda process: None, lambda term, reason: None, self.news.append, lambda: None
+            loop,
+            ours,
+            side,
+            calls,
+            lambda process: None,
+            lambda term, reason: None,
+            self.new_records.append,
+            lambda: None,
         )
         self.link = ProcessLink(loop, theirs, self.taken.append, lambda: None)
         self.inflight = InflightBytes()
@@ -154,10 +161,15 @@ def test_only_an_answer_to_a_ping_is_a_sign_of_life() -> None:
 def test_what_it_tells_of_its_requests_arrives() -> None:
     async def run() -> None:
         front = Front()
-        told = (messages.NEWS, "m", "1", ([], [(1, "m", "1", "mine", 1, 5, 1, 1, (1, 2, 3), "BACKEND", "", None)], 1))
+        told = (
+            messages.NEW_RECORDS,
+            "m",
+            "1",
+            ([], [(1, "m", "1", "mine", 1, 5, 1, 1, (1, 2, 3), "BACKEND", "", None)], 1),
+        )
         front.link.send(told)
-        await until(lambda: front.news)
-        assert front.news == [told]
+        await until(lambda: front.new_records)
+        assert front.new_records == [told]
         front.close()
 
     asyncio.run(run())

@@ -20,7 +20,7 @@ from trireme.core.errors import LeaseEndedError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
-from trireme.observe.recent.record import News
+from trireme.observe.recent.record import NewRecords
 from trireme.observe.stats import ModelStats
 
 CONFIG = """
@@ -84,12 +84,12 @@ class Stage:
         self.model = LeasedModel(
             inference, message.SerializeToString(), 1, False, shared, lambda: self.unfit.append("large"), self._note
         )
-        self.news: list[tuple[str, str, News]] = []
+        self.new_records: list[tuple[str, str, NewRecords]] = []
         self.answers: list[InferenceResponse] = []
         self.counted: list[int] = []
 
-    def _note(self, model: str, version: str, news: News) -> None:
-        self.news.append((model, version, news))
+    def _note(self, model: str, version: str, records: NewRecords) -> None:
+        self.new_records.append((model, version, records))
 
     def lend(self, lease: int) -> Worker:
         worker = Worker()
@@ -140,15 +140,15 @@ def test_slow_and_failed_requests_are_told_while_the_worker_is_there_and_when_it
         worker = stage.lend(1)
         assert stage.ask()
         assert await worker.answer() == 1
-        await until(lambda: stage.news)
-        ((name, version, (slowest, failed, failed_count)),) = stage.news
+        await until(lambda: stage.new_records)
+        ((name, version, (slowest, failed, failed_count)),) = stage.new_records
         assert (name, version, len(slowest), failed, failed_count) == ("m", "1", 1, [], 0)
         assert stage.ask()
         await worker.take()
         worker.close()  # it dies with what it was given
-        await until(lambda: len(stage.news) == 2)
-        assert stage.news[1][2][2] == 1
-        assert "is not healthy" in str(stage.news[1][2][1])
+        await until(lambda: len(stage.new_records) == 2)
+        assert stage.new_records[1][2][2] == 1
+        assert "is not healthy" in str(stage.new_records[1][2][1])
 
     asyncio.run(go(Stage()))
 

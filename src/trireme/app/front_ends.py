@@ -69,7 +69,7 @@ def open_front_ends(
     lease_issuer = LeaseIssuer(processes, server) if _leases_workers(options) else None
     metrics.others.append(FrontEndMetrics(processes, lease_issuer))
     if metrics.requests is not None:
-        processes.on_news = metrics.requests.add
+        processes.on_new_records = metrics.requests.add
     processes.start()
     if lease_issuer is not None:
         lease_issuer.start()

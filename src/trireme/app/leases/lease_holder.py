@@ -14,7 +14,7 @@ from trireme.app.leases.shared_counts import SharedCounts
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.client_connection import LeasedModels
 from trireme.frontends.processes.process_link import Message
-from trireme.observe.recent.record import News
+from trireme.observe.recent.record import NewRecords
 from trireme.server.server import InferenceServer
 
 log = logging.getLogger(__name__)
@@ -61,14 +61,14 @@ class LeaseHolder:
             has_strict_outputs,
             counts,
             on_large=lambda: self._send((messages.UNFIT, term, "its outputs are large")),
-            on_news=self._tell_news if self._is_watched else None,
+            on_new_records=self._tell_new_records if self._is_watched else None,
         )
         self._terms[term] = (model, [])
         for asked in ("", str(version)):
             self.models[model.name, asked] = model.start
 
-    def _tell_news(self, model: str, version: str, news: News) -> None:
-        self._send((messages.NEWS, model, version, news))
+    def _tell_new_records(self, model: str, version: str, new_records: NewRecords) -> None:
+        self._send((messages.NEW_RECORDS, model, version, new_records))
 
     def give_back(self, lease: int) -> None:
         """The worker is to go back (RECALL)."""

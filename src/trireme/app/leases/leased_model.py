@@ -20,7 +20,7 @@ from trireme.core.errors import InternalError, LeaseEndedError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.recent.excerpts import RecentExcerpts
-from trireme.observe.recent.record import News
+from trireme.observe.recent.record import NewRecords
 from trireme.observe.recent.requests import RequestWatch
 from trireme.observe.stats import ModelStats
 from trireme.registry.model import Model
@@ -48,14 +48,14 @@ class LeasedModel:
         has_strict_outputs: bool,
         counts: SharedCounts,
         on_large: Callable[[], None],
-        on_news: Callable[[str, str, News], None] | None = None,
+        on_new_records: Callable[[str, str, NewRecords], None] | None = None,
     ) -> None:
         message = new_config()
         message.ParseFromString(config)
         self._config = ModelConfig.from_message(message)
         self._stats = ModelStats(self._config.name, version)
-        self._on_news = on_news
-        if on_news is not None:
+        self._on_new_records = on_new_records
+        if on_new_records is not None:
             self._stats.watch = RequestWatch(self._stats, RecentExcerpts())
             self._stats.slow_ns = 0
         scheduler = create_scheduler(self._config, self._stats)
@@ -164,7 +164,7 @@ class LeasedModel:
         self._set_most_waiting()
         if not self._workers:
             self._scheduler.give_up_waiting(LeaseEndedError())
-            self._tell_news()
+            self._tell_new_records()
             if self._show_timer is not None:
                 self._show_timer.cancel()
                 self._show_timer = None
@@ -187,15 +187,15 @@ class LeasedModel:
 
     def _show_again(self) -> None:
         self._counts_writer.write(self._stats, self._scheduler.inflight_count)
-        self._tell_news()
+        self._tell_new_records()
         self._show_timer = asyncio.get_running_loop().call_later(_SHOW_S, self._show_again)
 
-    def _tell_news(self) -> None:
+    def _tell_new_records(self) -> None:
         watch = self._stats.watch
-        if watch is not None and self._on_news is not None:
-            news = watch.news(monotonic_ns())
-            if news is not None:
-                self._on_news(watch.name, watch.version, news)
+        if watch is not None and self._on_new_records is not None:
+            new_records = watch.new_records(monotonic_ns())
+            if new_records is not None:
+                self._on_new_records(watch.name, watch.version, new_records)
 
 
 class _NoInference:

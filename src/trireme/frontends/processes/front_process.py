@@ -32,7 +32,7 @@ class FrontProcess:
         calls: Calls,
         ended: Callable[[FrontProcess], None],
         unfit: Callable[[int, str], None],
-        news: Callable[[Message], None],
+        new_records: Callable[[Message], None],
         shown: Callable[[], None],
     ) -> None:
         self.pid: int | None = None  # once the starter has told
@@ -47,7 +47,7 @@ class FrontProcess:
         self._side = side
         self._ended = ended
         self._unfit = unfit
-        self._news = news
+        self._new_records = new_records
         self._shown = shown
         self._link = ProcessLink(loop, sock, self._take, self._lost)
         self._link.on_unsent = self._on_unsent
@@ -166,8 +166,8 @@ class FrontProcess:
             self.unanswered_count = 0
         elif kind == messages.UNFIT:
             self._unfit(message[1], message[2])
-        elif kind == messages.NEWS:
-            self._news(message)
+        elif kind == messages.NEW_RECORDS:
+            self._new_records(message)
         elif kind == messages.SHOWN:
             self.shown_services = message[1]
             self._shown()

@@ -78,8 +78,8 @@ SETTLED: Final = 30
 
 UNFIT: Final = 31
 """(term, reason): the model's workers are better off with the server process."""
-NEWS: Final = 32
-"""(model, version, news): slow and failed requests that ran on leased workers, for people who look."""
+NEW_RECORDS: Final = 32
+"""(model, version, new_records): slow and failed requests that ran on leased workers, for people who look."""
 SHOWN: Final = 33
 """(services,): those for which the process has a certificate. Told at its start and when that changes, where there are
 services that need one; before it is, the process gets no clients of these."""

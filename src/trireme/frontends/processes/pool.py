@@ -70,7 +70,7 @@ class FrontendProcesses:
         self._watch_timer: asyncio.TimerHandle | None = None
         self.on_unfit: Callable[[int, str], None] | None = None
         """Told of a term of leases, and why the workers that it has are better off here."""
-        self.on_news: Callable[[str, str, Any], None] | None = None
+        self.on_new_records: Callable[[str, str, Any], None] | None = None
         """Told of slow and failed requests of a model and version that ran on leased workers."""
         self.restart_count = 0
         """How many processes were replaced."""
@@ -198,7 +198,7 @@ class FrontendProcesses:
             self._loop.call_later(_AGAIN_S, self._start_process, number)
             return
         self._started_s[number] = monotonic()
-        told = self._on_end, self._tell_unfit, self._tell_news, self._go_on
+        told = self._on_end, self._tell_unfit, self._tell_new_records, self._go_on
         process = FrontProcess(self._loop, sock, side, self._calls, *told)
         self._slots[number] = self._asked[self._last_request] = process
 
@@ -244,9 +244,9 @@ class FrontendProcesses:
         if self.on_unfit is not None:
             self.on_unfit(term, reason)
 
-    def _tell_news(self, message: Message) -> None:
-        if self.on_news is not None:
-            self.on_news(*message[1:])
+    def _tell_new_records(self, message: Message) -> None:
+        if self.on_new_records is not None:
+            self.on_new_records(*message[1:])
 
     def _check_alone(self) -> None:
         if self.is_alone and not self._is_stopping and not self._is_alone_told:

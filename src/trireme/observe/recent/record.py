@@ -10,7 +10,7 @@ from trireme.observe.recent.traces import KeptTrace
 
 PlainRecord = tuple[Any, ...]
 """A record of plain values alone: without a trace and what was in it, and without the numbers of its own process."""
-News = tuple[list[PlainRecord], list[PlainRecord], int]
+NewRecords = tuple[list[PlainRecord], list[PlainRecord], int]
 """Slow and failed requests of a model, and how many have failed."""
 
 

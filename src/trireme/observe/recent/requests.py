@@ -16,7 +16,7 @@ from trireme.core.request import InferenceRequest
 from trireme.core.trace import Trace
 from trireme.observe.failure_reasons import CANCELED
 from trireme.observe.recent.excerpts import RecentExcerpts
-from trireme.observe.recent.record import News, RequestRecord, plain_of, record_of
+from trireme.observe.recent.record import NewRecords, RequestRecord, plain_of, record_of
 from trireme.observe.recent.traces import KeptTrace
 
 NEVER_NS: Final = 1 << 60
@@ -115,7 +115,7 @@ class RequestWatch:
             self._forget((self._failed[0],))
         self._failed.append(record)
 
-    def news(self, now_ns: int) -> News | None:
+    def new_records(self, now_ns: int) -> NewRecords | None:
         """What was kept since the last call, for the process that shows it, where it is not this one; None for
         nothing."""
         slowest = [record for record in self._slowest if not any(record is told for told in self._told)]
@@ -128,9 +128,9 @@ class RequestWatch:
             self.turn(now_ns)
         return (list(map(plain_of, slowest)), failed, failed_count) if slowest or failed_count else None
 
-    def add(self, news: News) -> None:
+    def add(self, new_records: NewRecords) -> None:
         """Takes what another process, which runs requests of this model too, has kept."""
-        slowest, failed, failed_count = news
+        slowest, failed, failed_count = new_records
         self._slowest += map(record_of, slowest)
         self._keep_slowest()
         for record in map(record_of, failed):
@@ -280,11 +280,11 @@ class RecentRequests:
         if record.model in self._refused_counts or len(self._refused_counts) < _MOST_NAMES:
             self._refused_counts[record.model] += 1
 
-    def add(self, model: str, version: str, news: News) -> None:
+    def add(self, model: str, version: str, new_records: NewRecords) -> None:
         """Takes what another process tells of requests that it ran."""
         for watch in reversed(self._watches):
             if (watch.name, watch.version) == (model, version):
-                watch.add(news)
+                watch.add(new_records)
                 return
 
     def pass_time(self) -> None:

@@ -16,7 +16,7 @@ from trireme.observe.failure_reasons import BACKEND, CANCELED
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.observe.recent.excerpts import RecentExcerpts
-from trireme.observe.recent.record import News
+from trireme.observe.recent.record import NewRecords
 from trireme.observe.recent.requests import NEVER_NS, RecentRequests, RequestWatch
 from trireme.observe.stats import ModelStats
 
@@ -278,9 +278,9 @@ class Elsewhere:
     def fail(self, end_ns: int) -> None:
         self.stats.record_failure(made(0), BACKEND, end_ns, "no", 5, TIMING)
 
-    def tell(self, now_ns: int = 1) -> News | None:
-        news: News | None = marshal.loads(marshal.dumps(self.watch.news(now_ns)))
-        return news
+    def tell(self, now_ns: int = 1) -> NewRecords | None:
+        new_records: NewRecords | None = marshal.loads(marshal.dumps(self.watch.new_records(now_ns)))
+        return new_records
 
 
 def test_requests_of_another_process_are_kept_with_those_of_this_one() -> None:
@@ -289,9 +289,9 @@ def test_requests_of_another_process_are_kept_with_those_of_this_one() -> None:
         watched.answer(latency)
         elsewhere.answer(latency + 50)
     elsewhere.fail(77)
-    news = elsewhere.tell()
-    assert news is not None
-    watched.requests.add("m", "1", news)
+    new_records = elsewhere.tell()
+    assert new_records is not None
+    watched.requests.add("m", "1", new_records)
     assert watched.slowest_ns() == [350, 300, 150, 100]
     slowest, (failed,) = watched.requests.records()
     assert slowest[0].timing == TIMING
@@ -320,17 +320,17 @@ def test_a_flood_of_failures_elsewhere_is_counted_and_its_last_ones_are_told() -
     watched, elsewhere = Watched(), Elsewhere()
     for number in range(1000):
         elsewhere.fail(1 + number)
-    news = elsewhere.tell()
-    assert news is not None
-    watched.requests.add("m", "1", news)
+    new_records = elsewhere.tell()
+    assert new_records is not None
+    watched.requests.add("m", "1", new_records)
     assert [record.end_ns for record in watched.requests.records()[1]] == list(range(1000, 980, -1))
     assert watched.requests.counts()[0] == {"m": 1000}
 
 
-def test_news_of_a_model_that_nobody_knows_are_dropped() -> None:
+def test_new_records_of_a_model_that_nobody_knows_are_dropped() -> None:
     watched, elsewhere = Watched(), Elsewhere()
     elsewhere.fail(1)
-    news = elsewhere.tell()
-    assert news is not None
-    watched.requests.add("m", "2", news)
+    new_records = elsewhere.tell()
+    assert new_records is not None
+    watched.requests.add("m", "2", new_records)
     assert watched.requests.records() == ([], [])
