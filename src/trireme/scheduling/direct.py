@@ -13,12 +13,12 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import CANCELED
 from trireme.observe.stats import ModelStats
+from trireme.scheduling.answer_round import AnswerRound
 from trireme.scheduling.instance_runner import AnswerCallback, InstanceRunner
 from trireme.scheduling.passing_on import pass_on
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
-from trireme.scheduling.turn import Turn
 
 
 class DirectScheduler:
@@ -124,9 +124,9 @@ class DirectScheduler:
 
     # What the registry, the rate limiter and the response cache need.
 
-    def share(self, turn: Turn) -> None:
-        """From now on what answers lead to is begun in one turn with that of other schedulers."""
-        self._runner.turn = turn
+    def share(self, answer_round: AnswerRound) -> None:
+        """From now on what answers lead to is begun in one round with that of other schedulers."""
+        self._runner.answer_round = answer_round
 
     def limit(self, gate: InstanceGate) -> None:
         """From now on every execution passes the gate; called before the first instance is attached."""

@@ -77,7 +77,9 @@ class DynamicBatchScheduler(DirectScheduler):
             self._answer_cancelled(request)
             return
         runner = self._runner
-        is_alone = self._can_start_alone and not self._queue.count and not self._hold_count and not runner.turn.is_open
+        is_alone = (
+            self._can_start_alone and not self._queue.count and not self._hold_count and not runner.answer_round.is_open
+        )
         if not is_alone or not runner.free or self._is_dispatching:
             self._keep(request, now_ns)
             return
@@ -113,9 +115,9 @@ class DynamicBatchScheduler(DirectScheduler):
         if self._defer is not None:
             self._is_deferred = True
             self._defer(self._dispatch_deferred)
-        elif runner.turn.is_open:
+        elif runner.answer_round.is_open:
             self._is_deferred = True
-            runner.turn.put_off(self._dispatch_deferred)
+            runner.answer_round.put_off(self._dispatch_deferred)
         else:
             self._dispatch(now_ns)
 

@@ -16,11 +16,11 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import model_failure_reason
 from trireme.observe.stats import ModelStats
+from trireme.scheduling.answer_round import AnswerRound
 from trireme.scheduling.passing_on import answer_unpassed
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.streamed_requests import StreamedRequests
-from trireme.scheduling.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class InstanceRunner:
         self.free: deque[Instance] = deque()  # an instance stands here once for every batch it can still take
         self.gate: InstanceGate | None = None  # where executions are limited, idle instances stand there instead
         self.order = order
-        self.turn = Turn()
+        self.answer_round = AnswerRound()
         self.inflight_count = 0  # requests that the scheduler has taken and nobody has answered
         self._stats = stats
         self._clock = clock
@@ -195,11 +195,11 @@ class InstanceRunner:
         if len(requests) == 1:
             self._answer_batch(batch, responses, timing, now_ns)
         else:
-            self.turn.begin()
+            self.answer_round.begin()
             try:
                 self._answer_batch(batch, responses, timing, now_ns)
             finally:
-                self.turn.end()
+                self.answer_round.end()
         if self._idle is not None:
             self.check_idle()
 

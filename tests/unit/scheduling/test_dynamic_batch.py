@@ -11,7 +11,7 @@ from trireme.config.model_config import QueuePolicy, TensorConfig
 from trireme.core.errors import ErrorKind, InternalError, UnavailableError
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
-from trireme.scheduling.turn import Turn
+from trireme.scheduling.answer_round import AnswerRound
 
 US = 1_000
 
@@ -65,9 +65,9 @@ def test_requests_of_one_turn_share_a_batch_when_deferred(bench: Any) -> None:
 
 def test_what_the_answers_of_a_batch_lead_to_shares_the_next_batch(new_bench: Any) -> None:
     first, second = new_bench(), new_bench()
-    turn = Turn()
+    answer_round = AnswerRound()
     for bench in (first, second):
-        bench.batcher().share(turn)
+        bench.batcher().share(answer_round)
     begin, go_on = occupied(first), second.instance()
     for name in ("a", "b"):
         [request] = first.send(name)
@@ -80,9 +80,9 @@ def test_what_the_answers_of_a_batch_lead_to_shares_the_next_batch(new_bench: An
 
 def test_what_a_single_answer_leads_to_starts_at_once(new_bench: Any) -> None:
     first, second = new_bench(), new_bench()
-    turn = Turn()
+    answer_round = AnswerRound()
     for bench in (first, second):
-        bench.batcher().share(turn)
+        bench.batcher().share(answer_round)
     begin, go_on = first.instance(), second.instance()
     [request] = first.send("a")
     request.respond = lambda response: (second.send("a"), seen.extend(go_on.seen))

@@ -30,12 +30,12 @@ from trireme.registry.loading.load_slots import LoadSlots
 from trireme.registry.loading.warmup import WarmupGate, warm_up
 from trireme.registry.model import Model
 from trireme.registry.options import RegistryOptions
+from trireme.scheduling.answer_round import AnswerRound
 from trireme.scheduling.cache.front import ResponseCacheFront
 from trireme.scheduling.ensemble.scheduler import EnsembleScheduler
 from trireme.scheduling.rate_limiter import InstanceGate, RateLimiter
 from trireme.scheduling.rate_limiter_resources import instance_limits
 from trireme.scheduling.scheduler import InstanceScheduler, create_scheduler
-from trireme.scheduling.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class VersionLoader:
         self._limiter = rate_limiter
         self._slots = LoadSlots(options.load_concurrency, options.load_slot_s)
         self.interruptions = Interruptions()
-        self._turn = Turn()  # of all models together
+        self._answer_round = AnswerRound()  # of all models together
 
     async def load(self, polled: PolledModel, version: int, inference: InferencePort, link: EnsembleLink) -> Model:
         """A model that can serve; raises ServingError when the last try has failed, or the model is unloaded."""
@@ -148,7 +148,7 @@ class VersionLoader:
             scheduler = create_scheduler(config, stats, defer=defer, folder=polled.folder)
             # Asked of the concrete class: a compiled abstract one does not answer interpreted code reliably.
             assert not isinstance(scheduler, EnsembleScheduler), "none is made without a way to run its steps"
-            scheduler.share(self._turn)
+            scheduler.share(self._answer_round)
             limits = self._limit(scheduler, config)
             await backend.start(config, scheduler)
             model = Model(polled.id, version, config, scheduler, stats, backend, labels, _keeper(polled), limits)

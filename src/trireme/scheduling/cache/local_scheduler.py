@@ -72,7 +72,7 @@ class LocalCacheScheduler:
         end_ns = self._clock()
         self._cache.stats.lookup_ns += end_ns - start_ns
         if entry is None:
-            request.respond = KeepAnswer(self.keep, key, request.respond, end_ns - start_ns)
+            request.respond = CacheFiller(self.keep, key, request.respond, end_ns - start_ns)
             self._inner.enqueue(request)
             return
         answer_hit(self._inner, self._stats, request, entry.response(), start_ns, end_ns)
@@ -113,7 +113,7 @@ class LocalCacheScheduler:
             self._stats.record_cache_miss(lookup_ns + end_ns - start_ns, end_ns)
 
 
-class KeepAnswer(Generic[K]):
+class CacheFiller(Generic[K]):
     """Stands in for the client of a request that the cache did not know: its answer is kept on the way."""
 
     __slots__ = ("_keep", "_key", "_lookup_ns", "_respond")

@@ -9,7 +9,7 @@ from trireme.core.clock import Clock
 from trireme.core.ports import Instance
 from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.rate_limiter import InstanceGate
-from trireme.scheduling.sequence.progress import SequenceProgress
+from trireme.scheduling.sequence.running_sequences import RunningSequences
 from trireme.scheduling.sequence.sequence import InstanceSlots, LiveSequence
 from trireme.scheduling.sequence.strategies import SequenceStrategy
 from trireme.scheduling.sequence.table import SequenceTable
@@ -23,14 +23,14 @@ class SequenceDispatcher:
         runner: InstanceRunner,
         table: SequenceTable,
         strategy: SequenceStrategy,
-        progress: SequenceProgress,
+        running_sequences: RunningSequences,
         clock: Clock,
     ) -> None:
         self.is_handing_over = False  # whether an instance is being given a batch right now
         self._runner = runner
         self._table = table
         self._strategy = strategy
-        self._progress = progress
+        self._running_sequences = running_sequences
         self._clock = clock
         self._is_dispatching = False
         self._is_held = _held("") + _held("BACKLOG_") > 0
@@ -84,7 +84,7 @@ class SequenceDispatcher:
         return True
 
     def _start(self, instance: Instance, chosen: list[LiveSequence], now_ns: int) -> None:
-        requests = self._strategy.lay_out(chosen, self._progress.begin(chosen))
+        requests = self._strategy.lay_out(chosen, self._running_sequences.begin(chosen))
         self.is_handing_over = True
         self._runner.start_on(instance, Batch(requests, len(requests), now_ns))
         self.is_handing_over = False

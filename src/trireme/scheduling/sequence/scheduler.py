@@ -17,6 +17,7 @@ from trireme.core.request import SEQUENCE_START, InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import CANCELED, OTHER, REJECTED
 from trireme.observe.stats import ModelStats
+from trireme.scheduling.answer_round import AnswerRound
 from trireme.scheduling.dynamic_batch import Defer
 from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.passing_on import pass_on
@@ -24,11 +25,10 @@ from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.sequence.admission import SequenceAdmission, loss_of
 from trireme.scheduling.sequence.dispatcher import SequenceDispatcher
 from trireme.scheduling.sequence.inputs import SequenceInputs
-from trireme.scheduling.sequence.progress import SequenceProgress
+from trireme.scheduling.sequence.running_sequences import RunningSequences
 from trireme.scheduling.sequence.strategies import strategy_of
 from trireme.scheduling.sequence.table import SequenceTable
 from trireme.scheduling.timer import Alarm, CallLater
-from trireme.scheduling.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ class SequenceScheduler:
     it is idle for too long, when one of its waiting requests is cancelled, and when its instance is lost.
 
     The parts are done by others: the admission says which sequence a request belongs to, the table keeps the sequences,
-    the dispatcher starts those that the strategy chooses, and the progress follows each until its request is answered.
+    the dispatcher starts those that the strategy chooses, and `RunningSequences` follows each until its request is
+    answered.
     """
 
     def __init__(
@@ -68,16 +69,20 @@ class SequenceScheduler:
         order = strategy.order
         self._table = SequenceTable(strategy.capacity, batching.max_idle_us * 1000, alarm.set)
         self._admission = SequenceAdmission(stats.name, batching, self._table, has_warmup=context.defer is not None)
-        self._progress = SequenceProgress(self._table, inputs, order, context.clock, is_iterative=batching.is_iterative)
+        self._running_sequences = RunningSequences(
+            self._table, inputs, order, context.clock, is_iterative=batching.is_iterative
+        )
         self._runner = InstanceRunner(
             stats,
             context.clock,
             order,
             finish=self.finish,
             requeue=self._requeue,
-            before_answer=self._progress.take_answer,
+            before_answer=self._running_sequences.take_answer,
         )
-        self._dispatcher = SequenceDispatcher(self._runner, self._table, strategy, self._progress, context.clock)
+        self._dispatcher = SequenceDispatcher(
+            self._runner, self._table, strategy, self._running_sequences, context.clock
+        )
         self._on_cancel = self._cancel  # bound once, not for every request
         self._untried: set[InferenceRequest] = set()  # rescheduled by an instance that did not even try them
         stats.pending_count = lambda: self._table.waiting_count
@@ -190,9 +195,9 @@ class SequenceScheduler:
 
     # What the registry, the rate limiter and the response cache need.
 
-    def share(self, turn: Turn) -> None:
-        """From now on what answers lead to is begun in one turn with that of other schedulers."""
-        self._runner.turn = turn
+    def share(self, answer_round: AnswerRound) -> None:
+        """From now on what answers lead to is begun in one round with that of other schedulers."""
+        self._runner.answer_round = answer_round
 
     def limit(self, gate: InstanceGate) -> None:
         """From now on every execution passes the gate; which instance it may be is a matter of the sequences."""
@@ -224,7 +229,7 @@ class SequenceScheduler:
     def _requeue(self, request: InferenceRequest) -> None:
         was_tried = request not in self._untried
         self._untried.discard(request)
-        if self._progress.take_back(request, was_tried):
+        if self._running_sequences.take_back(request, was_tried):
             return
         if request.is_cancelled:
             self._end(request, CancelledError(""), CANCELED)
@@ -232,7 +237,7 @@ class SequenceScheduler:
             self._end(request, loss_of(request, self._stats.name), OTHER)
 
     def _cancel(self, request: InferenceRequest) -> None:
-        if request in self._progress.running:
+        if request in self._running_sequences.by_request:
             self._runner.cancel(request)
             return
         now_ns = self._clock()

@@ -198,7 +198,7 @@ class Story:
         self.bench.world.advance(25 * MS)
         scheduler = self.bench.scheduler
         assert (scheduler.pending_count, scheduler.inflight_count) == (0, 0)
-        assert not scheduler._progress.running
+        assert not scheduler._running_sequences.by_request
         assert not scheduler._table.by_id
         assert not any(slots.sequences or slots.ready for slots in scheduler._table.instance_slots.values())
         answered = {name for name, answers in self.bench.client.answers.items() if len(answers) == 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Turn:
+class AnswerRound:
     """Shared by the schedulers of a server: requests that the answers of one batch make, the next steps of ensembles
     above all, are put off until all of its answers are out, so that they can share a batch again."""
 
@@ -24,7 +24,7 @@ class Turn:
         self._depth += 1
 
     def put_off(self, call: Callable[[], None]) -> None:
-        """Makes the call when the turn, which must be open, ends."""
+        """Makes the call when the round, which must be open, ends."""
         self._calls.append(call)
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""The progress of sequences: each has at most one request on an instance, and goes on when that is answered."""
+"""The sequences that run: each has at most one request on an instance, and goes on when that is answered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trireme.scheduling.sequence.table import SequenceTable
 log = logging.getLogger(__name__)
 
 
-class SequenceProgress:
+class RunningSequences:
     """Takes requests out of their sequences to run, and lets the sequences go on when they have."""
 
     def __init__(
@@ -28,7 +28,7 @@ class SequenceProgress:
         *,
         is_iterative: bool,
     ) -> None:
-        self.running: dict[InferenceRequest, LiveSequence] = {}
+        self.by_request: dict[InferenceRequest, LiveSequence] = {}
         self._table = table
         self._inputs = inputs
         self._order = order
@@ -40,7 +40,7 @@ class SequenceProgress:
         requests: list[InferenceRequest] = []
         for sequence in chosen:
             request = self._table.take_next(sequence)
-            self.running[request] = sequence
+            self.by_request[request] = sequence
             if self._order is not None and not sequence.is_rerun:
                 self._order.join(request)
             sequence.is_rerun = False
@@ -50,7 +50,7 @@ class SequenceProgress:
 
     def take_answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Keeps the states that a response brings, before the client gets it; with a final one the sequence goes on."""
-        sequence = self.running.get(request)
+        sequence = self.by_request.get(request)
         if sequence is None:
             return
         try:
@@ -60,13 +60,13 @@ class SequenceProgress:
             response.outputs, response.error = [], unwritten_error(error)
             request.note_unanswered(response.error.message)
         if response.is_final:
-            del self.running[request]
+            del self.by_request[request]
             self._advance(sequence, request)
 
     def take_back(self, request: InferenceRequest, was_tried: bool) -> bool:
         """The request waits again, ahead of those that follow it in its sequence; false where it can not run any more,
         because it was cancelled or its instance is gone, and is left to the caller to answer."""
-        sequence = self.running.pop(request)
+        sequence = self.by_request.pop(request)
         self._inputs.restore(sequence, request)
         if request.is_cancelled or sequence.instance_slots is None:
             self._advance(sequence, request)
