@@ -1,4 +1,4 @@
-"""What a language model's engine says of the time between two readings: where that of an answer goes, and tokens."""
+"""What a language model's engine says of the time between two snapshots: where that of an answer goes, and tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENGINE_COLUMNS: Final = ("engine_queue_us", "prefill_us", "decode_us", "first_to
 first one, which the prefill makes."""
 
 
-class EngineReading(NamedTuple):
+class EngineSnapshot(NamedTuple):
     """What the engine has measured of all answers until one moment."""
 
     at_s: float
@@ -26,22 +26,22 @@ class EngineReading(NamedTuple):
     token_count: int
 
 
-def read_engine(stats: ModelStats, now_s: float) -> EngineReading | None:
+def read_engine(stats: ModelStats, now_s: float) -> EngineSnapshot | None:
     """None for a model that measures nothing of the kind, or has not answered yet."""
     answers, first_token_ns = stats.measured("first_token")
     if not answers:
         return None
     tokens, decode_ns = stats.measured("output_token")
     queue_ns, prefill_ns = stats.measured("queue")[1], stats.measured("prefill")[1]
-    return EngineReading(
+    return EngineSnapshot(
         now_s, stats.began_ns, answers, queue_ns, prefill_ns, decode_ns, first_token_ns, answers + tokens
     )
 
 
-def engine_figures(before: EngineReading | None, now: EngineReading, passed_s: float) -> list[float]:
+def engine_figures(before: EngineSnapshot | None, now: EngineSnapshot, passed_s: float) -> list[float]:
     """In the order of the columns; nothing but zeros where no answer has ended."""
     if before is None or before.began_ns != now.began_ns:
-        before = EngineReading(now.at_s, now.began_ns, 0, 0, 0, 0, 0, 0)
+        before = EngineSnapshot(now.at_s, now.began_ns, 0, 0, 0, 0, 0, 0)
     answers, *sums, tokens = map(sub, now[2:], before[2:])
     if not answers or passed_s <= 0:
         return [0.0] * len(ENGINE_COLUMNS)

@@ -1,4 +1,4 @@
-"""What two readings of a model's counts say about the time between them: rates, latencies, batch sizes."""
+"""What two snapshots of a model's counts say about the time between them: rates, latencies, batch sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trireme.observe.latency import DEFAULT_BOUNDS_NS
 from trireme.observe.stats import ModelStats
 
 
-class Reading(NamedTuple):
+class ModelSnapshot(NamedTuple):
     """The counts of a model version at one moment."""
 
     at_s: float
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     """Of answered requests, altogether: from arrival to answer, in the queue, input, execution, output."""
     buckets: tuple[int, ...]
     slowest_ns: int = 0
-    """No request that was answered since the reading before took longer."""
+    """No request that was answered since the snapshot before took longer."""
 
     def has_counts_of(self, stats: ModelStats) -> bool:
         """Whether no request has been answered or has failed since."""
@@ -40,7 +40,7 @@ class Reading(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What happened between two readings; times in microseconds are means per answered request."""
+    """What happened between two snapshots; times in microseconds are means per answered request."""
 
     requests_per_s: float
     failures_per_s: float
@@ -92,9 +92,9 @@ class Slowest:
         stats.slowest_ns = 0
 
 
-def read(stats: ModelStats, now_s: float, slowest_ns: int = 0) -> Reading:
+def read(stats: ModelStats, now_s: float, slowest_ns: int = 0) -> ModelSnapshot:
     """The counts of this moment."""
-    return Reading(
+    return ModelSnapshot(
         now_s,
         stats.began_ns,
         stats.success_count,
@@ -114,13 +114,13 @@ def read(stats: ModelStats, now_s: float, slowest_ns: int = 0) -> Reading:
     )
 
 
-def figures_over(window: Sequence[Reading]) -> Figures:
-    """From the first of these readings to the last."""
-    slowest_ns = max((reading.slowest_ns for reading in itertools.islice(window, 1, None)), default=0)
+def figures_over(window: Sequence[ModelSnapshot]) -> Figures:
+    """From the first of these snapshots to the last."""
+    slowest_ns = max((snapshot.slowest_ns for snapshot in itertools.islice(window, 1, None)), default=0)
     return figures_between(window[0], window[-1]._replace(slowest_ns=slowest_ns))
 
 
-def figures_between(before: Reading, now: Reading) -> Figures:
+def figures_between(before: ModelSnapshot, now: ModelSnapshot) -> Figures:
     """Nothing but zeros where nothing was answered. Of a model that was loaded again in between, what the new copy has
     done since: what the old one did until then is not known any more."""
     if now.began_ns != before.began_ns:
@@ -150,9 +150,9 @@ def figures_between(before: Reading, now: Reading) -> Figures:
     )
 
 
-def _nothing_counted(at_s: float, now: Reading) -> Reading:
-    """What the copy of a reading began with."""
-    return Reading(at_s, now.began_ns, 0, 0, 0, 0, 0, (0, 0, 0, 0, 0), (0,) * len(now.buckets))
+def _nothing_counted(at_s: float, now: ModelSnapshot) -> ModelSnapshot:
+    """What the copy of a snapshot began with."""
+    return ModelSnapshot(at_s, now.began_ns, 0, 0, 0, 0, 0, (0, 0, 0, 0, 0), (0,) * len(now.buckets))
 
 
 def quantiles_us(counts: Sequence[int], slowest_ns: int = 0) -> tuple[float, float]:

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from trireme.console.engine_figures import ENGINE_COLUMNS, EngineReading, engine_figures, read_engine
-from trireme.console.figures import IDLE, Figures, Reading, Slowest, figures_between, figures_over, read
+from trireme.console.engine_figures import ENGINE_COLUMNS, EngineSnapshot, engine_figures, read_engine
+from trireme.console.figures import IDLE, Figures, ModelSnapshot, Slowest, figures_between, figures_over, read
 from trireme.console.history import STEP_S, History
 from trireme.console.probes import Probes
 from trireme.console.rows import Fixed, Key, Row, absent_row, fixed_of, key_of, serving_row
@@ -45,10 +45,10 @@ class Sampler:
         self.machine: History[str] = History(SERVER_COLUMNS)
         self.devices: History[str] = History(DEVICE_COLUMNS)
         self.on_rows: Callable[[dict[Key, Row]], None] | None = None  # told while somebody watches
-        self._steps: dict[Key, Reading] = {}  # as of the last step of the history
+        self._steps: dict[Key, ModelSnapshot] = {}  # as of the last step of the history
         self._step_figures: dict[Key, Figures] = {}
-        self._engine_steps: dict[Key, EngineReading] = {}
-        self._windows: dict[Key, deque[Reading]] = {}
+        self._engine_steps: dict[Key, EngineSnapshot] = {}
+        self._windows: dict[Key, deque[ModelSnapshot]] = {}
         self._live_known: dict[Key, tuple[tuple[int, ...], Figures]] = {}  # and the counts that they were made of
         self._slowest: dict[Key, Slowest] = {}
         self._memory: dict[Key, int] = {}
@@ -78,7 +78,7 @@ class Sampler:
     def watch(self) -> None:
         """Somebody looks: figures are told every second until `unwatch`."""
         if self._live_timer is None:
-            self._windows = {key: deque([reading], _WINDOW) for key, reading in self._steps.items()}
+            self._windows = {key: deque([snapshot], _WINDOW) for key, snapshot in self._steps.items()}
             for slowest in self._slowest.values():
                 slowest.begin_live()
             self._read_repositories()
@@ -157,18 +157,25 @@ class Sampler:
             window = self._windows[key] = deque([self._steps.get(key) or read(stats, now_s)], _WINDOW)
         last = window[-1]
         if last.has_counts_of(stats):
-            reading = last._replace(at_s=now_s, slowest_ns=0)  # most models of many are idle at any moment
+            snapshot = last._replace(at_s=now_s, slowest_ns=0)  # most models of many are idle at any moment
         else:
-            reading = read(stats, now_s, self._slowest_of(key).take_live(stats))
-            if reading.began_ns != last.began_ns:
+            snapshot = read(stats, now_s, self._slowest_of(key).take_live(stats))
+            if snapshot.began_ns != last.began_ns:
                 window.clear()  # what another copy has counted says nothing
-                window.append(reading)
-        window.append(reading)
+                window.append(snapshot)
+        window.append(snapshot)
         if now_s - window[0].at_s < LIVE_S / 2:
             return self._step_figures.get(key, IDLE)
         first = window[0]
         tenths = round(10 * (now_s - first.at_s))  # the same counts over another time are other figures
-        counts = tenths, len(window), first.success_count, first.error_count, reading.success_count, reading.error_count
+        counts = (
+            tenths,
+            len(window),
+            first.success_count,
+            first.error_count,
+            snapshot.success_count,
+            snapshot.error_count,
+        )
         known = self._live_known.get(key)
         if known is None or known[0] != counts:
             known = self._live_known[key] = counts, figures_over(window)
@@ -195,23 +202,23 @@ class Sampler:
         self._step_timer = asyncio.get_running_loop().call_later(STEP_S, self._step)
         values: dict[Key, list[float]] = {}
         engines: dict[Key, list[float]] = {}
-        readings: dict[Key, Reading] = {}
+        snapshots: dict[Key, ModelSnapshot] = {}
         now_s = time.monotonic()
         for model in self._server.registry.models.serving():
             key = model.name, model.version
             slowest_ns = self._slowest_of(key).take_step(model.stats, self._live_timer is not None)
-            reading = readings[key] = read(model.stats, now_s, slowest_ns)
-            before = self._steps.get(key, reading)
-            figures = self._step_figures[key] = figures_between(before, reading)
+            snapshot = snapshots[key] = read(model.stats, now_s, slowest_ns)
+            before = self._steps.get(key, snapshot)
+            figures = self._step_figures[key] = figures_between(before, snapshot)
             values[key] = [*_charted(figures), model.stats.pending_count(), *self._used(key, model, before, now_s)]
             engine = read_engine(model.stats, now_s)
             if engine is not None:
                 engines[key] = engine_figures(self._engine_steps.get(key), engine, now_s - before.at_s)
                 self._engine_steps[key] = engine
-        self._steps = readings
-        self._step_figures = {key: self._step_figures[key] for key in readings}
+        self._steps = snapshots
+        self._step_figures = {key: self._step_figures[key] for key in snapshots}
         for known in (self._memory, self._cpu_seconds, self._engine_steps, self._slowest):
-            for gone in known.keys() - readings.keys():
+            for gone in known.keys() - snapshots.keys():
                 del known[gone]
         self.models.add(time.time(), values)
         self.engines.add(time.time(), engines)
@@ -225,7 +232,7 @@ class Sampler:
     def _slowest_of(self, key: Key) -> Slowest:
         return self._slowest.setdefault(key, Slowest())
 
-    def _used(self, key: Key, model: Model, before: Reading, now_s: float) -> tuple[float, float]:
+    def _used(self, key: Key, model: Model, before: ModelSnapshot, now_s: float) -> tuple[float, float]:
         """Cores and memory of the model's processes."""
         if model.backend is None:
             return 0.0, 0.0

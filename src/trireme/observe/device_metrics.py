@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from trireme.observe.prometheus import PageWriter, label_text
 
 
-class Reading(Protocol):
+class DeviceReading(Protocol):
     """What one device told last; None where it does not tell."""
 
     @property
@@ -45,7 +45,7 @@ class _Family(NamedTuple):
     name: str
     kind: str
     help_text: str
-    read: Callable[[Reading], float | None]
+    read: Callable[[DeviceReading], float | None]
 
 
 _FAMILIES = (
@@ -69,7 +69,7 @@ class DeviceMetrics:
 
     __slots__ = ("_readings",)
 
-    def __init__(self, readings: Callable[[], Sequence[Reading]]) -> None:
+    def __init__(self, readings: Callable[[], Sequence[DeviceReading]]) -> None:
         self._readings = readings
 
     def write(self, writer: PageWriter) -> None:

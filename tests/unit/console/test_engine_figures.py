@@ -1,4 +1,4 @@
-"""What the engine of a language model says of the time between two readings."""
+"""What the engine of a language model says of the time between two snapshots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def answer(stats: ModelStats, tokens: int) -> None:
     )
 
 
-def test_model_that_measures_nothing_has_no_reading() -> None:
+def test_model_that_measures_nothing_has_no_snapshot() -> None:
     stats = ModelStats("m", 1)
     stats.record_measured({"tokenizing": (1, 5)})
     assert read_engine(stats, 1.0) is None

@@ -1,4 +1,4 @@
-"""Rates and latencies between two readings of a model's counts."""
+"""Rates and latencies between two snapshots of a model's counts."""
 
 from __future__ import annotations
 

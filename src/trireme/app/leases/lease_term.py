@@ -8,7 +8,7 @@ from trireme.app.leases.shared_counts import SharedCounts
 from trireme.backends.python.host.supervisor import Supervisor
 
 
-class Recalling(Protocol):
+class LeaseRecaller(Protocol):
     """What is needed of a front-end process."""
 
     def recall(self, lease: int) -> None:
@@ -39,7 +39,7 @@ class LeaseTerm:
         before, self._taken_count = self._taken_count, self.counts.request_count
         return self._taken_count - before
 
-    def recall(self, process: Recalling, number: int) -> None:
+    def recall(self, process: LeaseRecaller, number: int) -> None:
         """Asks for the worker; one that was not handed over yet will not be."""
         if self.leases.pop(number, None) is None:
             return

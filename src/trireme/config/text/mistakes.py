@@ -24,7 +24,7 @@ class Mistake(NamedTuple):
     """The outermost field that it is in; empty outside any."""
 
 
-class Reading(NamedTuple):
+class ParsedText(NamedTuple):
     message: ConfigMessage | None
     """As if what is misspelt were spelt as it was probably meant, and the rest of what is wrong were not there; None
     where the text has no structure to go by."""
@@ -33,7 +33,7 @@ class Reading(NamedTuple):
     """Of a text that can be read: enum values given by a number that has no name."""
 
 
-def read_all(text: str) -> Reading:
+def read_all(text: str) -> ParsedText:
     """Reads on after a mistake. Lines are those of the text."""
     current, mistakes = repaired(text), list[Mistake]()
     while len(mistakes) < _MOST:
@@ -46,15 +46,15 @@ def read_all(text: str) -> Reading:
             mistakes.append(Mistake(error.GetLine() or 1, described(error, current), entry))
             mended = _mended(error, current)
             if mended is None or mended == current:
-                return Reading(None, mistakes, [])
+                return ParsedText(None, mistakes, [])
             current = mended
             continue
         except (ValueError, RecursionError) as error:
             first_line = (str(error).splitlines() or [type(error).__name__])[0]
-            return Reading(None, [*mistakes, Mistake(1, first_line, "")], [])
+            return ParsedText(None, [*mistakes, Mistake(1, first_line, "")], [])
         problems = [Problem(said, path) for path, said in wrong_enums(message)]
-        return Reading(None if problems else message, mistakes, problems)
-    return Reading(None, mistakes, [])
+        return ParsedText(None if problems else message, mistakes, problems)
+    return ParsedText(None, mistakes, [])
 
 
 def _mended(error: text_format.ParseError, text: str) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading import dependencies
 from trireme.registry.loading.model_loader import ModelLoader
-from trireme.registry.on_demand.eviction import Eviction, LoadUnderWay
+from trireme.registry.on_demand.eviction import Eviction, OngoingLoad
 from trireme.registry.served_models import ServedModels
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class DeviceRoom:
         self._loader = loader
         self._eviction = eviction
         self._blocked: list[tuple[str, set[str]]] = []  # who waits for a device, and for which models' devices
-        self._gave_way: dict[str, LoadUnderWay] = {}  # whose load ends without its device, and the one that gets it
+        self._gave_way: dict[str, OngoingLoad] = {}  # whose load ends without its device, and the one that gets it
 
     async def evict_for(self, name: str, choices: Sequence[Collection[str]], waited_s: float) -> bool:
         """Implements `devices.ownership.EvictFor`."""

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoadUnderWay:
+class OngoingLoad:
     """A load that keeps what it needs."""
 
     names: set[str]
@@ -51,13 +51,13 @@ class Eviction:
         self._leaving: set[str] = set()
         self.changes = Changes(models)
         """Wakes those who wait for what others have."""
-        self.loads: list[LoadUnderWay] = []
+        self.loads: list[OngoingLoad] = []
         """In the order in which they began."""
 
     @contextmanager
     def protecting(self, names: set[str]) -> Iterator[None]:
         """Keeps these models while one of them loads, which needs the others."""
-        load = LoadUnderWay(names)
+        load = OngoingLoad(names)
         self.loads.append(load)
         try:
             yield

@@ -1,4 +1,4 @@
-"""A view like `top` of what the models of a server do, from readings of its statistics."""
+"""A view like `top` of what the models of a server do, from snapshots of its statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TextIO
 from trireme.observe.terminal.appearance import line_width
 from trireme.tools.client.errors import ClientError, UnreachableError
 from trireme.tools.client.port import ServerClient
-from trireme.tools.models.readings import Key, ModelCounts, Rates, rates_between, read_counts
+from trireme.tools.models.snapshots import Key, ModelCounts, Rates, rates_between, read_counts
 from trireme.tools.models.statistics_table import live_table
 from trireme.tools.models.tables import coloured, state_of
 
@@ -22,7 +22,7 @@ _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CounterSnapshot:
     """The counters at one moment."""
 
     at_s: float
@@ -67,7 +67,7 @@ class LiveView:
         finally:
             self._write(_END if self._is_screen else "")
 
-    def _step(self, before: Reading) -> Reading:
+    def _step(self, before: CounterSnapshot) -> CounterSnapshot:
         try:
             now = self._read()
         except UnreachableError as error:
@@ -84,7 +84,7 @@ class LiveView:
             self._show(f"{self._title(rates)}\n{table}")
         return now
 
-    def _read(self) -> Reading:
+    def _read(self) -> CounterSnapshot:
         counts = read_counts(self._client.statistics(self._model, ""))
         try:
             entries = self._client.index()
@@ -97,7 +97,7 @@ class LiveView:
             for entry in entries
             if not self._model or entry["name"] == self._model
         }
-        return Reading(self._clock(), counts, states)
+        return CounterSnapshot(self._clock(), counts, states)
 
     def _title(self, rates: Mapping[Key, Rates]) -> str:
         requests = sum(rate.requests_per_s for rate in rates.values())
@@ -117,7 +117,7 @@ class LiveView:
         self._stream.flush()
 
 
-def _document(rates: Mapping[Key, Rates], now: Reading) -> dict[str, object]:
+def _document(rates: Mapping[Key, Rates], now: CounterSnapshot) -> dict[str, object]:
     models = [
         {
             "name": name,

@@ -1,4 +1,4 @@
-"""Statistics as a table: from the load on, and between two readings."""
+"""Statistics as a table: from the load on, and between two snapshots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from trireme.observe.terminal.appearance import line_width
 from trireme.observe.terminal.table import render_table
-from trireme.tools.models.readings import Key, ModelCounts, Rates, read_counts
+from trireme.tools.models.snapshots import Key, ModelCounts, Rates, read_counts
 
 _HEADERS = (
     "Model",

@@ -10,7 +10,7 @@ import pytest
 
 from trireme.tools.client.errors import AnswerError, UnreachableError
 from trireme.tools.models.live import LiveView
-from trireme.tools.models.readings import ModelCounts, rates_between, read_counts
+from trireme.tools.models.snapshots import ModelCounts, rates_between, read_counts
 from trireme.tools.models.statistics_table import statistics_table
 from trireme.tools.models.tables import config_text, index_table
 

@@ -63,7 +63,7 @@ def read_counts(entries: Iterable[Mapping[str, Any]]) -> dict[Key, ModelCounts]:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one version did between two readings."""
+    """What one version did between two snapshots."""
 
     requests_per_s: float
     inferences_per_s: float
