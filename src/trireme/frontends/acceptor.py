@@ -87,7 +87,7 @@ class Acceptor:
         self._loop.call_later(_AGAIN_S, self.go_on)
 
 
-class ClientsHere:
+class LocalClients:
     """Has clients in this process. One whose TLS handshake fails is lost like any other: the event loop's own servers
     do not tell the protocol, which would count it for ever."""
 

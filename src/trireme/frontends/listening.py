@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from trireme.core.errors import UnavailableError
 from trireme.frontends.accepting import Accepting, AcceptingSocket, ProtocolFactory
-from trireme.frontends.acceptor import Acceptor, ClientsHere
+from trireme.frontends.acceptor import Acceptor, LocalClients
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ async def listen(
             if accepting is not None:
                 parts.append(accepting.accept(service, listening, connect, context))
             elif context is not None:
-                parts.append(Acceptor(listening, ClientsHere(connect, context).take))
+                parts.append(Acceptor(listening, LocalClients(connect, context).take))
             else:
                 parts.append(await loop.create_server(connect, sock=listening, backlog=_BACKLOG))
     except BaseException:

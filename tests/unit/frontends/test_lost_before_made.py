@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from waiting import until_on_loop
 
-from trireme.frontends.acceptor import ClientsHere
+from trireme.frontends.acceptor import LocalClients
 from trireme.frontends.connection_slots import ConnectionSlots, SharedLimits
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.context import ServiceContext
@@ -45,7 +45,7 @@ def test_clients_of_an_address_that_has_too_many_are_let_go_before_their_handsha
     async def run() -> None:
         slots = ConnectionSlots(9, max_per_address=1)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        here = ClientsHere(lambda: connect(service, SharedLimits(slots)), context)
+        here = LocalClients(lambda: connect(service, SharedLimits(slots)), context)
         pairs = [socket.socketpair() for _ in range(2)]
         with contextlib.ExitStack() as stack:
             for client, server in pairs:

@@ -35,12 +35,12 @@ class UnwantedError(Exception):
 
 class _Thread(threading.local):
     job: Job | None = None
-    has_turn = False
+    is_at_work = False
     due_s = 0.0
 
 
-class _Turn:
-    """Of the threads, in the order in which they come."""
+class _FairLock:
+    """Lets one of the threads work, in the order in which they come."""
 
     def __init__(self) -> None:
         self._next = threading.Lock()
@@ -71,7 +71,7 @@ class _Turn:
 
 
 _thread = _Thread()
-_turn = _Turn()
+_fair_lock = _FairLock()
 
 
 def begin(job: Job) -> None:
@@ -90,18 +90,18 @@ def give_way() -> None:
     no job was begun, as on the event loop's thread."""
     thread = _thread
     job = thread.job
-    if job is None or (thread.has_turn and perf_counter() < thread.due_s):
+    if job is None or (thread.is_at_work and perf_counter() < thread.due_s):
         return
     if not job.is_wanted:
         raise UnwantedError
-    if thread.has_turn:
-        _turn.pause()
+    if thread.is_at_work:
+        _fair_lock.pause()
         _leave()
-    thread.has_turn = _turn.take()
+    thread.is_at_work = _fair_lock.take()
     thread.due_s = perf_counter() + _WORK_S
 
 
 def _leave() -> None:
-    if _thread.has_turn:
-        _thread.has_turn = False
-        _turn.leave()
+    if _thread.is_at_work:
+        _thread.is_at_work = False
+        _fair_lock.leave()

@@ -10,11 +10,11 @@ from trireme.core.elements import Buffer
 from trireme.core.errors import unanswered_error
 from trireme.frontends.connection_slots import ConnectionPlace, address_of
 from trireme.frontends.grpc.arrivals import Arrivals
+from trireme.frontends.grpc.client_pace import ClientPace
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
 from trireme.frontends.grpc.ports import BufferingCall, OpenCall
-from trireme.frontends.grpc.progress import Progress
 from trireme.frontends.grpc.status import STOPPING
 from trireme.frontends.grpc.writing import write_pieces
 from trireme.frontends.inflight import ConnectionBytes
@@ -43,6 +43,7 @@ class GrpcConnection(asyncio.Protocol):
 
     __slots__ = (
         "_arrivals",
+        "_client_pace",
         "_dirty",
         "_inflated_bytes",
         "_is_behind",
@@ -53,7 +54,6 @@ class GrpcConnection(asyncio.Protocol):
         "_open_connections",
         "_place",
         "_planner",
-        "_progress",
         "_refused_count",
         "_transport",
         "_unread_limit",
@@ -88,7 +88,7 @@ class GrpcConnection(asyncio.Protocol):
         """What of this read may still be inflated at once, and not beside the event loop."""
         self._inflated_bytes = 0
         self._planner = planner
-        self._progress = Progress(context.options.pace)
+        self._client_pace = ClientPace(context.options.pace)
         self._place = ConnectionPlace(context.slots)
         self.is_restricted = not self._place.is_counted
         """There were too many connections: this one may ask for health alone, unless one has ended meanwhile."""
@@ -121,7 +121,7 @@ class GrpcConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_received = self.context.loop.time()
         self.inline_bytes_left = INLINE_BYTES_PER_READ
-        self._progress.arriving.moved_bytes += len(data)
+        self._client_pace.arriving.moved_bytes += len(data)
         self._is_flush_due = True  # so that nobody schedules what happens below
         self.http2.receive(data)
         self.flush()
@@ -248,7 +248,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def note_used(self) -> None:
         """A call came on the connection, of which nothing was seen here."""
-        self._progress.arriving.was_used = True
+        self._client_pace.arriving.was_used = True
 
     def stop_accepting(self) -> None:
         """Tells the client to go elsewhere; what it began goes on."""
@@ -294,13 +294,13 @@ class GrpcConnection(asyncio.Protocol):
         self.http2.check_stall()
         is_held_back = self.is_held_off or self._is_held_back(transport)
         if is_held_back:  # the time that it has to go on begins when it need not wait
-            self._progress.arriving.restart()
+            self._client_pace.arriving.restart()
         unsent_bytes = transport.get_write_buffer_size()
         self.inflight.set_unsent(self.http2.outbound.queued_bytes + unsent_bytes)  # small answers are not, as they come
-        fault = self._progress.find_fault(self.http2, unsent_bytes, now_s)
+        fault = self._client_pace.find_fault(self.http2, unsent_bytes, now_s)
         if fault and not is_held_back:
             self.http2.close(ENHANCE_YOUR_CALM, fault)
-        elif self._progress.is_idle_long(self.http2, now_s):
+        elif self._client_pace.is_idle_long(self.http2, now_s):
             self.stop_accepting()
         self.flush()
 
@@ -333,7 +333,7 @@ class GrpcConnection(asyncio.Protocol):
                 block = grpc.trailers_only(grpc.RESOURCE_EXHAUSTED, self._place.refusal)
                 self.http2.outbound.send_headers(stream, block, True)
                 return
-        self._progress.arriving.was_used = True
+        self._client_pace.arriving.was_used = True
         call = plan.method.open(self, stream, plan)
         stream.call = call
         if is_ended and call is not None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from trireme.core.errors import unanswered_error
 from trireme.frontends.accepting import ProtocolFactory
-from trireme.frontends.acceptor import ACCEPTS, Acceptor, ClientsHere
+from trireme.frontends.acceptor import ACCEPTS, Acceptor, LocalClients
 from trireme.frontends.connection_slots import ConnectionSlots
 from trireme.frontends.processes.front_process import FrontProcess
 from trireme.frontends.processes.process_link import Message
@@ -91,7 +91,7 @@ class FrontendProcesses:
         """Accepts clients of the socket from now on. This process keeps those beyond the limit: they ask for health or
         go, and would lose their places to those behind them on the way through another process. It also keeps those
         that no other process can serve."""
-        here = ClientsHere(connect, context)
+        here = LocalClients(connect, context)
 
         def take(client: socket.socket, peer: Any) -> bool:
             is_bare = context is not None and self._is_bare(service)

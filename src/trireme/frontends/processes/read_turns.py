@@ -22,7 +22,7 @@ _TURN_S: Final = 0.5
 _LOOK_S: Final = 0.05
 
 
-class MuchReader(Protocol):
+class FlowControlledConnection(Protocol):
     """A connection whose client may send more when it is told."""
 
     inflight: ConnectionBytes
@@ -37,13 +37,13 @@ class ReadTurns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._grants: dict[MuchReader, int] = {}  # that those have left whose turn it is
-        self._granted_s: dict[MuchReader, float] = {}
-        self._begun_s: dict[MuchReader, float] = {}
-        self._waiting: deque[MuchReader] = deque()
+        self._grants: dict[FlowControlledConnection, int] = {}  # that those have left whose turn it is
+        self._granted_s: dict[FlowControlledConnection, float] = {}
+        self._begun_s: dict[FlowControlledConnection, float] = {}
+        self._waiting: deque[FlowControlledConnection] = deque()
         self._is_look_due = False
 
-    def ask(self, reader: MuchReader) -> None:
+    def ask(self, reader: FlowControlledConnection) -> None:
         """All that a client has sent was looked at: `grant` is called, now or in its turn."""
         if reader.inflight.all_bytes < MUCH_BYTES and not self._waiting:
             reader.grant()
@@ -57,7 +57,7 @@ class ReadTurns:
             self._waiting.append(reader)
         self._go_on()
 
-    def leave(self, reader: MuchReader) -> None:
+    def leave(self, reader: FlowControlledConnection) -> None:
         """The connection has ended."""
         if reader in self._grants:
             self._end(reader)
@@ -76,12 +76,12 @@ class ReadTurns:
             self._is_look_due = True
             self._loop.call_later(_LOOK_S, self._look)
 
-    def _grant(self, reader: MuchReader) -> None:
+    def _grant(self, reader: FlowControlledConnection) -> None:
         self._grants[reader] = max(0, self._grants[reader] - 1)
         self._granted_s[reader] = monotonic()
         reader.grant()
 
-    def _end(self, reader: MuchReader) -> None:
+    def _end(self, reader: FlowControlledConnection) -> None:
         del self._grants[reader], self._granted_s[reader], self._begun_s[reader]
 
     def _look(self) -> None:

@@ -11,7 +11,7 @@ _UNREAD_PATIENCE = 5
 """How much longer answers may be read slowly: clients of streams stop reading while they work."""
 
 
-class Progress:
+class ClientPace:
     """What one connection has moved, looked at every few seconds."""
 
     __slots__ = ("_begun_count", "_reading", "_taken_bytes", "arriving")
