@@ -11,7 +11,13 @@ import numpy as np
 from trireme.core.elements import Buffer
 from trireme.protocol.http2.headers import encode_block
 from trireme.protocol.http2.outbound import PreparedBlock
-from trireme.protocol.inflating import CutShortError, count_inflated, inflate_counted, inflate_within, most_inflated
+from trireme.protocol.inflating import (
+    TruncatedDataError,
+    count_inflated,
+    inflate_counted,
+    inflate_within,
+    most_inflated,
+)
 from trireme.protocol.lone_surrogates import bytes_of
 
 T = TypeVar("T")
@@ -224,7 +230,7 @@ def _told(inflate: Callable[[], T]) -> T:
         return inflate()
     except zlib.error as error:
         raise MessageFault(INTERNAL, f"failed to decompress a message: {error}") from None
-    except CutShortError:
+    except TruncatedDataError:
         raise MessageFault(INTERNAL, "failed to decompress a message: it is cut short") from None
 
 

@@ -30,23 +30,23 @@ class Compressed(Protocol):
         """As it was before, where that is known to be so large."""
 
 
-class CutShortError(Exception):
+class TruncatedDataError(Exception):
     """The compressed data ends before its end."""
 
 
 def inflate_within(data: Buffer, window: int, max_bytes: int) -> bytes | None:
-    """The data inflated; None where it becomes larger. Raises zlib.error and CutShortError."""
+    """The data inflated; None where it becomes larger. Raises zlib.error and TruncatedDataError."""
     inflater = zlib.decompressobj(window)
     inflated = inflater.decompress(data, max_bytes + 1)
     if len(inflated) > max_bytes:
         return None
     if not inflater.eof:
-        raise CutShortError
+        raise TruncatedDataError
     return inflated
 
 
 def count_inflated(data: Buffer, window: int, max_bytes: int) -> int | None:
-    """How many bytes that would be; None where they are more. Raises zlib.error and CutShortError."""
+    """How many bytes that would be; None where they are more. Raises zlib.error and TruncatedDataError."""
     inflater = zlib.decompressobj(window)
     view, count = memoryview(data), 0
     for start in range(0, len(view), _READ_BYTES):
@@ -61,7 +61,7 @@ def count_inflated(data: Buffer, window: int, max_bytes: int) -> int | None:
             piece = inflater.unconsumed_tail
             if not piece and inflated < _COUNTED_BYTES:
                 break
-    raise CutShortError
+    raise TruncatedDataError
 
 
 def inflate_counted(data: Buffer, window: int, size_bytes: int) -> bytes:

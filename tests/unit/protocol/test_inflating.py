@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trireme.protocol.inflating import CutShortError, count_inflated, inflate_counted, inflate_within, most_inflated
+from trireme.protocol.inflating import (
+    TruncatedDataError,
+    count_inflated,
+    inflate_counted,
+    inflate_within,
+    most_inflated,
+)
 
 ANY_WINDOW = 47
 MEGABYTE = 1 << 20
@@ -31,9 +37,9 @@ def test_the_count_is_the_size_of_what_is_inflated(zeros: int, noise: int, follo
 @pytest.mark.parametrize("cut", [1, 5, 2000])
 def test_data_that_is_cut_short_is_told_by_both(cut: int) -> None:
     packed = zlib.compress(bytes(4 * MEGABYTE))[:-cut]
-    with pytest.raises(CutShortError):
+    with pytest.raises(TruncatedDataError):
         count_inflated(packed, ANY_WINDOW, 8 * MEGABYTE)
-    with pytest.raises(CutShortError):
+    with pytest.raises(TruncatedDataError):
         inflate_within(packed, ANY_WINDOW, 8 * MEGABYTE)
 
 

@@ -8,7 +8,13 @@ from typing import Final, TypeVar
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InvalidArgumentError
-from trireme.protocol.inflating import CutShortError, count_inflated, inflate_counted, inflate_within, most_inflated
+from trireme.protocol.inflating import (
+    TruncatedDataError,
+    count_inflated,
+    inflate_counted,
+    inflate_within,
+    most_inflated,
+)
 
 T = TypeVar("T")
 
@@ -73,7 +79,7 @@ def _told(inflate: Callable[[], T], body: Buffer) -> T:
         return inflate()
     except zlib.error as error:
         raise InvalidArgumentError(f"failed to decompress the request body: {error}") from None
-    except CutShortError:
+    except TruncatedDataError:
         raise InvalidArgumentError("failed to decompress the request body: it ends early") from None
 
 

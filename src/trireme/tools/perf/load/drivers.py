@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from time import monotonic_ns
 from typing import Any, Final
 
+from trireme.tools.perf.load.busy_polling import BusyPolling
 from trireme.tools.perf.load.calls import DELAYED, Call, Transport
-from trireme.tools.perf.load.early_waking import EarlyWaking
 from trireme.tools.perf.load.records import Recorder
 from trireme.tools.perf.load.schedules import LoadLevel
 from trireme.tools.perf.load.sources import RequestSource
@@ -160,7 +160,7 @@ class OpenLoop(Driver):
         self._due_ns: int | None = None
         self._gap_ns = 0
         self._looked_ns = 0
-        self._waking = EarlyWaking()
+        self._waking = BusyPolling()
         self._free: list[Call] = []
         self._slots = [_Slot() for _ in range(sequences or 0)]
         self._next_slot = 0

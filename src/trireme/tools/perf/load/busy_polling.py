@@ -13,7 +13,7 @@ _DOWN_NS: Final = 2_000
 """Nine to one: the margin settles where nine of ten wake-ups are in time."""
 
 
-class EarlyWaking:
+class BusyPolling:
     """A margin before each due time in which the loop looks at its sockets instead of sleeping."""
 
     __slots__ = ("_margin_ns", "_wanted_ns")
