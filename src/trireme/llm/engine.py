@@ -69,7 +69,7 @@ class EngineCore:
         self._step_began: float | None = None
         self._prepared = -math.inf
         """When the executor was last seen to prepare."""
-        self._mask_turns = MaskTurns(executor.spec.vocab_size)
+        self._mask_turns = MaskTurns(executor.spec.vocab_size, executor.limits.chooses_later)
         self._speculator = make_speculator(executor, options, draft)
         self._outcome = Outcome(executor, self._scheduler, self._speculator, self._recorder, options.clock)
         kinds = [*executor.warm_ups(), *(self._speculator.warm_ups() if self._speculator else ())]
@@ -206,7 +206,8 @@ class EngineCore:
                     log.exception("%s could not be closed", type(part).__name__)
 
     def _step(self, flight: _Flight | None) -> _Flight | None:
-        """Schedules and begins a step, then settles the one before, or before that where most wait for it.
+        """Schedules and begins a step, then settles the one before, or before that where most wait for it; what decides
+        about the tokens of the step that has begun is known then.
 
         One that verifies drafts is settled as well: how many of them are right decides about the next.
         """
@@ -227,6 +228,8 @@ class EngineCore:
             following = (plan, self.executor.submit(plan))
         if flight is not None:
             self._settle(*flight)
+        if following is not None and self.executor.limits.chooses_later:
+            self.executor.choose(following[1])
         if following is not None and (not self.executor.is_async or following[0].has_drafts):
             self._settle(*following)
             following = None

@@ -133,6 +133,8 @@ class Sequence:
     """The beams of one search, which share blocks, run and wait together; the first leads. Empty for all others."""
     awaits_mask: bool = False
     """Whether it is left out of the next step, because its grammar takes long, and it is others' turn."""
+    has_slow_grammar: bool = False
+    """Whether its masks are made before a step is planned, one after the other."""
     takes_turns: bool = False
     """Whether slow masks took all that a step has for them when it was last its own that was asked for."""
     is_suspended: bool = False
@@ -156,11 +158,6 @@ class Sequence:
         if not own.error:
             log.error("a sequence is ended: %s", what, exc_info=error)
             own.error = f"{what}: {type(error).__name__}: {error}"
-
-    @property
-    def needs_last_token(self) -> bool:
-        """Whether its next token cannot be begun before the last one is known."""
-        return self.params.needs_history or self.awaits_drafts
 
     def make_mask(self, vocab_size: int) -> None:
         """Lets its grammar find out which tokens may come next; fails where that cannot be followed."""

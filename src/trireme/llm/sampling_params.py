@@ -51,6 +51,10 @@ class GrammarState(Protocol):
         """What its next mask may take of the thread's time, by the last ones; nothing where that is made."""
 
     @property
+    def later_cost_s(self) -> float:
+        """What the mask behind its next token may take; infinite where its grammar is not known to be quick."""
+
+    @property
     def advance_s(self) -> float:
         """What its next token may take of it."""
 

@@ -152,7 +152,13 @@ class Scheduler:
             return True
         if not sequence.pending:
             return False
-        return sequence.needs_last_token or self._becomes_long(sequence, size)
+        return self._needs_last_token(sequence) or self._becomes_long(sequence, size)
+
+    def _needs_last_token(self, sequence: Sequence) -> bool:
+        """Whether a step for its next token cannot begin before the last one is known."""
+        if sequence.params.needs_history and not self.limits.chooses_later:
+            return True
+        return sequence.awaits_drafts or sequence.has_slow_grammar
 
     def _fitting_drafts(self, sequence: Sequence, count: int, budget: int) -> tuple[int, ...]:
         """Those that a step of so many tokens can verify behind the last known one, in blocks that nobody misses.
@@ -179,7 +185,7 @@ class Scheduler:
         count += len(drafts)
         opened.chunks.append(Chunk(sequence, start, count, samples, is_pending, sequence.admissions, drafts))
         opened.budget -= count
-        opened.open_count += samples and (sequence.needs_last_token or bool(sequence.peers))
+        opened.open_count += samples and (self._needs_last_token(sequence) or bool(sequence.peers))
         sequence.computed = start + count
         sequence.pending += samples
 

@@ -21,6 +21,8 @@ class SchedulerLimits:
     """A sequence with more tokens than this is computed in another way, from its first token on; 0: none is."""
     cache_setting: str = "cache_bytes"
     """The option that gives the cache more room."""
+    chooses_later: bool = False
+    """Whether a step may begin before it is known what its tokens are chosen by: see `Executor.choose`."""
 
 
 @dataclass(slots=True)

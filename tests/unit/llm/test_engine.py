@@ -5,9 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from ahead_executor import AheadExecutor
 
 from trireme.llm.admission_errors import EngineBusyError, EngineClosedError
 from trireme.llm.engine import EngineCore
@@ -114,3 +116,37 @@ def test_preparing_is_no_hanging(tiny_model: Any) -> None:
     assert inbox.get(timeout=30).finish_reason is FinishReason.LENGTH
     core.close()
     assert core.stalled_s() == 0
+
+
+class LateCompany(AheadExecutor):
+    """While it is at its second step, more requests come; it counts the sequences of each of its steps."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.limits = replace(self.limits, chooses_later=False)
+        self.sizes: list[int] = []
+        self.on_second: Callable[[], object] = lambda: None
+
+    def submit(self, plan: StepPlan) -> StepResult:
+        self.sizes.append(len(plan.chunks))
+        if len(self.sizes) == 2:
+            self.on_second()
+        return super().submit(plan)
+
+
+def test_those_that_come_during_a_step_share_the_next_ones_where_all_wait_for_their_last_tokens(
+    tiny_model: Any,
+) -> None:
+    """In two halves by turns, each of them would read all weights."""
+    folder, options = tiny_model("llama").folder, EngineOptions(cache_bytes=2**20, max_sequences=4)
+    spec = read_spec(folder)
+    executor = LateCompany(spec, load_weights(folder, spec), options)
+    core, inbox = EngineCore(executor, options), queue.SimpleQueue[SequenceOutput]()
+    params = SamplingParams(max_tokens=12, ignores_eos=True, repetition_penalty=1.3)
+    executor.on_second = lambda: [core.submit([7, 8], params, inbox.put) for _ in range(2)]
+    core.submit([5, 6], params, inbox.put)
+    ended = 0
+    while ended < 3:
+        ended += inbox.get(timeout=60).finish_reason is not None
+    core.close()
+    assert executor.sizes == [1, 1, *[3] * 10, 2, 2]

@@ -31,7 +31,7 @@ class BrokenState:
 
     is_finished = False
     error = ""
-    cost_s = advance_s = 0.0
+    cost_s = later_cost_s = advance_s = 0.0
 
     def __init__(self, where: str) -> None:
         self._where = where

@@ -64,6 +64,14 @@ class Executor(Protocol):
     def submit(self, plan: StepPlan) -> Any:
         """Begins a step; what it returns is for `collect`. The plan is read before it returns, never changed."""
 
+    def choose(self, handle: Any) -> None:
+        """Chooses the tokens of a step once the step before is settled, where `limits.chooses_later`.
+
+        What decides about a token beside its logits, as a grammar does, depends on all tokens before it, and the device
+        needs none of it to compute the logits. Called behind each `submit` and before the next one; what `submit` could
+        choose by itself is chosen.
+        """
+
     def collect(self, handle: Any) -> StepResult:
         """Waits for a step. Steps are collected in the order in which they were submitted."""
 

@@ -17,22 +17,31 @@ class MaskTurns:
     """Leaves sequences out of a step in which the grammars of others take their time.
 
     Masks of slow grammars are made before the step is planned, one after the other. Those of quick ones are made within
-    it, together, while the device computes. What a grammar takes to hear of the token that the step brings comes behind
-    it, in this thread: as long as it has taken last, for it cannot be known before.
+    it, together, while the device computes, and where the executor chooses tokens later, for those too whose last token
+    the device has not told yet. What a grammar takes to hear of the token that the step brings comes behind it, in this
+    thread: as long as it has taken last, for it cannot be known before.
     """
 
-    def __init__(self, vocab_size: int, clock: Callable[[], float] = time.thread_time) -> None:
+    def __init__(
+        self, vocab_size: int, chooses_later: bool = False, clock: Callable[[], float] = time.thread_time
+    ) -> None:
         """`clock`: what the thread has worked, in seconds."""
         self._vocab_size = vocab_size
+        self._chooses_later = chooses_later
         self._clock = clock
 
     def prepare(self, running: Iterable[Sequence]) -> None:
-        """For those that have no token under way, in the order of their priorities, and who has waited longest for one
-        first. At least one of them is in the next step."""
+        """For those that may be in the next step, in the order of their priorities, and who has waited longest for a
+        token first. At least one of them is in it."""
         bound: list[tuple[int, float, int, Sequence, float, float]] = []
         for sequence in running:
-            if sequence.grammar is not None and not sequence.pending:
-                cost_s, advance_s = sequence.grammar.cost_s, sequence.grammar.advance_s
+            if sequence.grammar is not None:
+                advance_s, cost_s = sequence.grammar.advance_s, sequence.grammar.later_cost_s
+                sequence.has_slow_grammar = max(cost_s, advance_s) > QUICK_S
+                if not sequence.pending:
+                    cost_s = sequence.grammar.cost_s
+                elif sequence.has_slow_grammar or not self._chooses_later:
+                    continue
                 sequence.awaits_mask = cost_s > 0 or advance_s > 0
                 if sequence.awaits_mask:
                     bound.append((sequence.priority, sequence.last_token, len(bound), sequence, cost_s, advance_s))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
 import time
@@ -211,6 +212,12 @@ class MatcherState:
         return 0.0 if has_mask or self._is_over else self.grammar.cost_s
 
     @property
+    def later_cost_s(self) -> float:
+        if self._is_over:
+            return 0.0
+        return self.grammar.cost_s if self.grammar.is_quick else math.inf
+
+    @property
     def advance_s(self) -> float:
         return 0.0 if self._is_over else self.grammar.advance_s
 
@@ -300,6 +307,10 @@ class ReasoningState:
     @property
     def cost_s(self) -> float:
         return 0.0 if self._is_reasoning else self._inner.cost_s
+
+    @property
+    def later_cost_s(self) -> float:
+        return self._inner.later_cost_s  # the next token may end the reasoning
 
     @property
     def advance_s(self) -> float:

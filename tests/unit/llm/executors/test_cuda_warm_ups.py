@@ -30,7 +30,7 @@ CONFIGS: dict[str, Any] = {
 class EvenTokens:
     """A grammar of even numbers, and its state."""
 
-    cost_s = advance_s = 0.0
+    cost_s = later_cost_s = advance_s = 0.0
     is_finished = False
     error = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ class Slow:
 
     def __init__(self, clock: SteppingClock, takes_s: float, cost_s: float = 0.02, advance_s: float = 0.0) -> None:
         self._clock, self._takes_s, self.cost_s, self.advance_s = clock, takes_s, cost_s, advance_s
+        self.later_cost_s = cost_s
 
     def allowed(self, vocab_size: int) -> TokenBits:
         if self._takes_s < 0:
@@ -52,8 +54,8 @@ def sequence(number: int, grammar: Any, last_token: float = 0.0) -> Sequence:
     )
 
 
-def left_out(*running: Sequence, clock: SteppingClock) -> list[int]:
-    MaskTurns(8, clock).prepare(running)
+def left_out(*running: Sequence, clock: SteppingClock, chooses_later: bool = False) -> list[int]:
+    MaskTurns(8, chooses_later, clock).prepare(running)
     return [number for number, one in enumerate(running) if one.awaits_mask]
 
 
@@ -160,6 +162,26 @@ def test_those_without_a_grammar_or_with_a_token_under_way_are_left_alone() -> N
     under_way.pending = 1
     assert left_out(free, under_way, sequence(3, Slow(clock, 0.1)), clock=clock) == []
     assert clock.now_s == 0.1
+
+
+def test_quick_ones_with_a_token_under_way_are_in_the_next_step_where_tokens_are_chosen_later() -> None:
+    clock = SteppingClock()
+    quick = [sequence(number, Slow(clock, 0.001, 0.001)) for number in range(3)]
+    slow, unknown = sequence(3, Slow(clock, 0.02, 0.02)), sequence(4, Slow(clock, 0.02, math.inf))
+    for one in (running := [*quick, slow, unknown]):
+        one.pending = 1
+    assert left_out(*running, clock=clock, chooses_later=True) == []
+    assert [one.has_slow_grammar for one in running] == [False] * 3 + [True] * 2
+    assert clock.now_s == 0.0  # no mask is made before that token is known
+
+
+def test_their_part_of_a_step_counts_those_with_a_token_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mask_turns, "THREADS", 4)
+    clock = SteppingClock()
+    running = [sequence(number, Slow(clock, 0.001, 2**-9), -number) for number in range(256)]
+    for one in running:
+        one.pending = 1
+    assert left_out(*running, clock=clock, chooses_later=True) == list(range(256 - 103))
 
 
 def test_one_that_fails_is_in_the_step_that_tells_its_client() -> None:

@@ -33,6 +33,7 @@ class Slow:
     is_finished = False
     error = ""
     advance_s = 0.0
+    later_cost_s = 1.0
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -77,7 +78,7 @@ def run(start: Callable[[], Any], newcomers: int) -> Ended:
     """Four slow ones take all four slots; so many others come when they have them."""
     clock, engine = Clock(), start()
     ended = Ended(clock)
-    engine.core._mask_turns = MaskTurns(engine.core.spec.vocab_size, clock)
+    engine.core._mask_turns = MaskTurns(engine.core.spec.vocab_size, clock=clock)
     with engine.held():
         for number in range(4):
             params = SamplingParams(max_tokens=40, ignores_eos=True, temperature=1.0, seed=number, grammar=Slow(clock))
@@ -183,6 +184,15 @@ def test_nobody_goes_for_one_that_is_less_important_or_slow_itself() -> None:
     scheduler = begun(*(slow := [sequence(number) for number in range(1, 5)]))
     scheduler.add(sequence(12, is_slow=True))
     assert step(scheduler, *slow) == {1, 2, 3, 4}
+
+
+def test_nobody_goes_for_one_that_cannot_begin_before_its_token_is_known() -> None:
+    scheduler, newcomer = begun(*(slow := [sequence(number) for number in range(1, 5)])), sequence(11)
+    newcomer.pending = 1  # it was thrown out meanwhile
+    scheduler.add(newcomer)
+    assert step(scheduler, *slow) == {1, 2, 3, 4}
+    newcomer.pending = 0
+    assert step(scheduler, *slow) == {1, 2, 3, 11}
 
 
 def beams(first: int, count: int) -> list[Sequence]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from trireme.llm.executors.cuda.packing import (
 from trireme.llm.executors.cuda.prompt_inputs import prompt_inputs, sampled_ends
 from trireme.llm.executors.cuda.prompt_sizes import PromptSizes, is_batch, is_small, sizes_for
 from trireme.llm.executors.cuda.recorded_step import RecordedStep, StepRecorder, give_memory_back
+from trireme.llm.executors.cuda.step_handle import StepHandle
 from trireme.llm.executors.cuda.warm_ups import WARM_REACHES, Preparations
 from trireme.llm.executors.cuda.weights import DecoderWeights
 from trireme.llm.executors.limits import limits_for
@@ -38,28 +39,14 @@ from trireme.llm.executors.torch.memory import cache_bytes
 from trireme.llm.kernels import drawing, elementwise
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions, SpeculationMode
-from trireme.llm.sampling.reports import Report, Reports, describe, told
-from trireme.llm.sampling.rows import SampledRow, all_sampled_rows, fail_without_tokens
+from trireme.llm.sampling.reports import Report, describe, told
+from trireme.llm.sampling.rows import all_sampled_rows, fail_without_tokens
 from trireme.llm.sampling.torch_sampler import TorchSampler
 from trireme.llm.step_plan import Chunk, StepPlan
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 _RESERVE_BYTES = 2 << 30
 """Left for what steps need in passing."""
-
-
-@dataclass(slots=True)
-class _Handle:
-    """A step under way."""
-
-    tokens: torch.Tensor
-    """On the host, once the event has passed."""
-    rows: list[SampledRow]
-    """What they are for."""
-    event: torch.cuda.Event
-    logprobs: Reports
-    prompts: dict[int, list[Report]] = field(default_factory=dict)
-    """By the number of the chunk: of the prompt's tokens, some at a time."""
 
 
 class CudaExecutor:
@@ -80,7 +67,8 @@ class CudaExecutor:
         self.spec = spec
         kept_as = cache_dtype(options, dtype)
         room = _cache_bytes(spec, options, device, dtype) if options.cache_bytes is None else 0
-        self.limits = limits_for(spec, options, default_cache_bytes=room, item_bytes=kept_as.itemsize)
+        limits = limits_for(spec, options, default_cache_bytes=room, item_bytes=kept_as.itemsize)
+        self.limits = replace(limits, chooses_later=True)
         blocks, slots = self.limits.block_count, options.max_sequences
         cache = PagedCache(spec, blocks, options.block_size, slots, device, kept_as)
         self._decoder = CudaDecoder(spec, weights, cache, slots, device, dtype, options.is_batch_invariant)
@@ -122,7 +110,7 @@ class CudaExecutor:
 
         return run
 
-    def submit(self, plan: StepPlan) -> _Handle:
+    def submit(self, plan: StepPlan) -> StepHandle:
         """Begins a step."""
         self._inputs.begin_step()
         for sequence in plan.joined:
@@ -141,10 +129,17 @@ class CudaExecutor:
         if torch._C._cuda_getCurrentRawStream(self._stream.device_index) != self._stream.cuda_stream:
             torch.cuda.set_stream(self._stream)
 
-    def collect(self, handle: _Handle) -> StepResult:
+    def choose(self, handle: StepHandle) -> None:
+        """Chooses the tokens of a step that `submit` left open."""
+        if handle.chosen is None:
+            self._take_stream()
+            self._choose(handle)
+
+    def collect(self, handle: StepHandle) -> StepResult:
         """Waits for a step."""
-        handle.event.synchronize()
-        tokens = handle.tokens[: len(handle.rows)].tolist()
+        assert handle.chosen is not None
+        handle.chosen.synchronize()
+        tokens = handle.host[: len(handle.rows)].tolist()
         if min(tokens, default=0) < 0:
             tokens = fail_without_tokens(tokens, handle.rows)
         prompts = {
@@ -167,7 +162,7 @@ class CudaExecutor:
         del self._decoder, self._cache, self._weights
         give_memory_back()
 
-    def _decode(self, chunks: Items[Chunk]) -> _Handle:
+    def _decode(self, chunks: Items[Chunk]) -> StepHandle:
         """One token of each sequence."""
         count = len(chunks)
         bucket = next(size for size in self._buckets if size >= count)
@@ -212,7 +207,7 @@ class CudaExecutor:
         rows = torch.arange(len(slots), dtype=torch.int32, device=self._device)
         return StepTensors(slots, positions, 0, 1, torch.stack([slots, rows, torch.ones_like(rows), positions], 1))
 
-    def _small_prompts(self, chunks: Items[Chunk]) -> _Handle:
+    def _small_prompts(self, chunks: Items[Chunk]) -> StepHandle:
         """A few tokens of prompts, and tokens beside them, in one recorded step."""
         sample_count = sum(len(chunk.sampled) for chunk in chunks)
         longest = max(chunk.start + chunk.count for chunk in chunks)
@@ -251,7 +246,7 @@ class CudaExecutor:
         x = self._decoder.run(x, StepTensors(slots, positions, singles, 1, tiles.view(-1, 4), sizes.splits), ends)
         return self._choose_largest(x, slots_of_ends)
 
-    def _mixed(self, chunks: Items[Chunk]) -> _Handle:
+    def _mixed(self, chunks: Items[Chunk]) -> StepHandle:
         """Single tokens first, then chunks; not recorded, as no two such steps are alike."""
         ordered = [chunk for chunk in chunks if chunk.count == 1] + [chunk for chunk in chunks if chunk.count > 1]
         singles = 0 if self._decoder.is_batch_invariant else sum(chunk.count == 1 for chunk in ordered)
@@ -346,26 +341,32 @@ class CudaExecutor:
         logits: torch.Tensor,
         tokens: torch.Tensor,
         prompts: dict[int, list[Report]] | None = None,
-    ) -> _Handle:
-        """Chooses tokens where the largest logit does not decide, and sends all of them to the host."""
-        logprobs = Reports()
+    ) -> StepHandle:
+        """Chooses the tokens, unless that of some row depends on one that is under way."""
         rows = all_sampled_rows(chunks)
-        special = [index for index, row in enumerate(rows) if not row.sequence.params.is_plain_greedy]
+        slots = [row.sequence.slot for row in rows]
+        handle = StepHandle(self._outputs[self._inputs.turn], rows, slots, logits, tokens, prompts or {})
+        if not any(chunk.is_pending and chunk.sequence.params.needs_history for chunk in chunks):
+            self._choose(handle)
+        return handle
+
+    def _choose(self, handle: StepHandle) -> None:
+        """Chooses tokens where the largest logit does not decide, and sends all of them to the host."""
+        rows, tokens = handle.rows, handle.tokens
+        special = handle.chosen_rows()
         if special:
             tokens = tokens.clone()
             sequences = [rows[index].sequence for index in special]
             positions = [rows[index].position for index in special]
-            chosen, logprobs = self._sampler.choose(logits, special, sequences, positions)
+            chosen, handle.logprobs = self._sampler.choose(handle.logits, special, sequences, positions)
             places = self._inputs.send(np.array(special, dtype=np.int32))
-            slots = self._inputs.send(np.array([sequence.slot for sequence in sequences], dtype=np.int32))
+            slots = self._inputs.send(np.array([handle.slots[index] for index in special], dtype=np.int32))
             chosen = torch.where(tokens.index_select(0, places) < 0, elementwise.NO_TOKEN, chosen)
             tokens.index_copy_(0, places.long(), chosen)
             self._last_tokens.index_copy_(0, slots.long(), chosen.clamp(min=0))
-        host = self._outputs[self._inputs.turn]
-        host[: len(rows)].copy_(tokens, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record(self._stream)
-        return _Handle(host, rows, event, logprobs, prompts or {})
+        handle.host[: len(rows)].copy_(tokens, non_blocking=True)
+        handle.chosen = torch.cuda.Event()
+        handle.chosen.record(self._stream)
 
 
 def _cache_bytes(spec: DecoderSpec, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> int:

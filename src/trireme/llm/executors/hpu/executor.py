@@ -108,6 +108,9 @@ class HpuExecutor:
                 block = int(self._tables.of(chunk.sequence.slot)[place])
                 self._pages.clear(torch.tensor([block], device=self._device))
 
+    def choose(self, handle: StepResult) -> None:
+        """Nothing is left to choose: the tokens before are known."""
+
     def collect(self, handle: StepResult) -> StepResult:
         return handle
 

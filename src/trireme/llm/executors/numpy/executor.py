@@ -21,7 +21,7 @@ from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.numpy_sampler import choose, describe
-from trireme.llm.sampling.rows import all_sampled_rows
+from trireme.llm.sampling.rows import SampledRow, all_sampled_rows
 from trireme.llm.step_plan import StepPlan
 
 Threads = Callable[[], AbstractContextManager[None]]
@@ -53,6 +53,9 @@ class NumpyExecutor:
         with self._threads(), np.errstate(over="ignore", under="ignore"):
             return self._run(plan)
 
+    def choose(self, handle: StepResult) -> None:
+        """Nothing is left to choose: the tokens before are known."""
+
     def collect(self, handle: StepResult) -> StepResult:
         return handle
 
@@ -67,16 +70,23 @@ class NumpyExecutor:
         del self._decoder, self._cache
 
     def _run(self, plan: StepPlan) -> StepResult:
-        step = self._tokens_of(plan)
-        hidden = self._decoder.hidden_states(step)
-        prompt_logprobs = self._prompt_logprobs(plan, step, hidden)
         sampled = all_sampled_rows(plan.chunks)
+        logits, prompt_logprobs = self._compute(plan, sampled)
         if not sampled:
             return StepResult((), {}, prompt_logprobs)
-        begins = np.repeat([one.begin for one in step.rows], [len(chunk.sampled) for chunk in plan.chunks])
-        logits = self._decoder.logits(hidden[begins + [row.offset for row in sampled]])
         choice = choose(logits, [row.sequence for row in sampled], [row.position for row in sampled])
         return StepResult(choice.tokens, choice.logprobs, prompt_logprobs)
+
+    def _compute(
+        self, plan: StepPlan, sampled: Sequence[SampledRow]
+    ) -> tuple[Array, dict[int, tuple[TokenLogprobs, ...]]]:
+        """The logits of those rows, and what is to be told of prompts."""
+        step = self._tokens_of(plan)
+        hidden = self._decoder.hidden_states(step)
+        begins = np.repeat([one.begin for one in step.rows], [len(chunk.sampled) for chunk in plan.chunks])
+        rows = hidden[begins + np.array([row.offset for row in sampled], np.intp)]
+        logits = self._decoder.logits(rows) if sampled else rows
+        return logits, self._prompt_logprobs(plan, step, hidden)
 
     def _tokens_of(self, plan: StepPlan) -> StepTokens:
         tokens: list[int] = []

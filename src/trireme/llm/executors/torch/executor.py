@@ -73,6 +73,9 @@ class PagedExecutor:
         with torch.inference_mode():
             return self._run(plan)
 
+    def choose(self, handle: StepResult) -> None:
+        """Nothing is left to choose: the tokens before are known."""
+
     def collect(self, handle: StepResult) -> StepResult:
         return handle
 
