@@ -28,7 +28,8 @@ from trireme.llm.sampling.token_history import top_p_of
 from trireme.llm.sampling.torch_noise import gumbel, token_steps
 
 _AT_ONCE = 2**22
-"""Logits that noise is drawn for at once, without kernels: it bounds the memory, at 8 bytes each several times over."""
+"""Logits that noise is drawn for at once, without kernels, and the likeliest ones that are looked at: it bounds the
+memory, at 8 bytes each several times over."""
 _COLUMNS = 7
 """Of the table of what rows draw with."""
 _FIRST_TRY = 256
@@ -130,7 +131,8 @@ class TorchSampler:
     ) -> tuple[torch.Tensor, Reports]:
         """A token for each of those rows, and what is to be told of their probabilities."""
         kinds = [_kind_of(sequence, self._vocab_size) for sequence in sequences]
-        order = sorted(range(len(rows)), key=kinds.__getitem__)
+        ks = [min(sequence.params.top_k, self._vocab_size) for sequence in sequences]
+        order = sorted(range(len(rows)), key=lambda index: (kinds[index], ks[index]))
         table = self.send(_table(order, rows, sequences, positions, self._vocab_size))
         numbers = table.view(torch.float64)
         values = logits.index_select(0, table[:, 0]).to(torch.float32, copy=True)
@@ -140,14 +142,14 @@ class TorchSampler:
         largest = values.argmax(-1) if edits.forbids else None
         self._edit(values, edits)
         tokens = []
-        for kind, first, last in self._runs([kinds[index] for index in order]):
+        for kind, first, last in self._runs([kinds[index] for index in order], [ks[index] for index in order]):
             params = [sequences[index].params for index in order[first:last]]
             part = _Rows(
                 kind,
                 values[first:last],
                 table[first:last, 2:3],
                 table[first:last, 3:4],
-                min(max(one.top_k for one in params), self._vocab_size),
+                max(ks[index] for index in order[first:last]),
                 numbers[first:last, 4:5],
                 numbers[first:last, 5:6],
                 numbers[first:last, 6:7],
@@ -177,12 +179,14 @@ class TorchSampler:
         """Of so many."""
         return max(1, _AT_ONCE // self._vocab_size if self._kernels is None else count)
 
-    def _runs(self, kinds: Items[_Kind]) -> list[tuple[_Kind, int, int]]:
-        """Neighbours of one kind, at most so many at once as there is memory for."""
+    def _runs(self, kinds: Items[_Kind], ks: Items[int]) -> list[tuple[_Kind, int, int]]:
+        """Neighbours of one kind, at most so many at once as there is memory for: kernels need none, but for the `k`
+        likeliest of each row, of which the last row of a run has most."""
         at_once = self._rows_at_once(len(kinds))
         runs: list[tuple[_Kind, int, int]] = []
-        for place, kind in enumerate(kinds):
-            if runs and runs[-1][0] is kind and place - runs[-1][1] < at_once:
+        for place, (kind, k) in enumerate(zip(kinds, ks, strict=True)):
+            most = min(at_once, _AT_ONCE // k) if kind is _Kind.TOP_K else at_once
+            if runs and runs[-1][0] is kind and place - runs[-1][1] < most:
                 runs[-1] = (kind, runs[-1][1], place + 1)
             else:
                 runs.append((kind, place, place + 1))

@@ -10,17 +10,55 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from trireme.llm.grammar.token_bits import TokenBits, as_mask
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
-from trireme.llm.sampling import noise, numpy_sampler, torch_noise
+from trireme.llm.sampling import noise, numpy_sampler, torch_noise, torch_sampler
 from trireme.llm.sampling.torch_sampler import TorchSampler
 from trireme.llm.sampling_params import SamplingParams
 
 CPU = torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class PlainKernels:
+    """What our kernels compute, in plain steps: those need a GPU."""
+
+    def forbid(self, values: torch.Tensor, places: torch.Tensor, bits: torch.Tensor) -> None:
+        raise AssertionError("no row here has a grammar")
+
+    def draw(
+        self, values: torch.Tensor, keys: torch.Tensor, temperatures: torch.Tensor, floors: torch.Tensor | None
+    ) -> torch.Tensor:
+        scaled = values.double() / temperatures
+        sums = scaled + torch_noise.gumbel(keys + torch_noise.token_steps(values.shape[1], values.device))
+        return sums.masked_fill(scaled < (-torch.inf if floors is None else floors), -torch.inf).argmax(-1)
+
+    def mass(
+        self, values: torch.Tensor, temperatures: torch.Tensor, largest: torch.Tensor, floors: torch.Tensor
+    ) -> torch.Tensor:
+        scaled = values.double() / temperatures
+        return (scaled - largest).exp().masked_fill(scaled < floors, 0.0).sum(-1, keepdim=True)
+
+    def top_p_floor(
+        self, values: torch.Tensor, temperatures: torch.Tensor, largest: torch.Tensor, shares: torch.Tensor
+    ) -> torch.Tensor:
+        raise AssertionError("every row here has a top-k")
+
+
+class LargestTopk(TorchFunctionMode):
+    """How many numbers a call has taken out of rows."""
+
+    count = 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        if function is torch.Tensor.topk:
+            self.count = max(self.count, found.values.numel())
+        return found
 
 
 class EvenTokens:
@@ -143,6 +181,26 @@ def test_a_seed_gives_its_tokens_whatever_shares_the_batch(sampler: Callable[[in
         int(sampler(vocab).choose(logits, [row], [sequences[row]], [positions[row]])[0][0]) for row in range(count)
     ]
     assert together.tolist() == backwards.tolist()[::-1] == alone
+
+
+@pytest.mark.parametrize("has_kernels", [False, True])
+def test_one_large_k_does_not_have_as_many_looked_at_in_all_rows(
+    monkeypatch: pytest.MonkeyPatch, has_kernels: bool
+) -> None:
+    vocab, count = 1000, 40
+    monkeypatch.setattr(torch_sampler, "_AT_ONCE", 2 * vocab)
+    logits = np.random.default_rng(4).normal(0, 3, (count, vocab)).astype(np.float32)
+    chance = random.Random(4)
+    params = [
+        SamplingParams(temperature=1.0, top_k=vocab - 1 if index == 7 else 9, top_p=0.9) for index in range(count)
+    ]
+    sequences = [random_sequence(chance, vocab, one) for one in params]
+    spec = DecoderSpec("LlamaForCausalLM", vocab, 8, 1, 1, 1, 8, 8, 64)
+    sampler = TorchSampler(spec, CPU, PlainKernels() if has_kernels else None)
+    with LargestTopk() as seen:
+        tokens, _ = sampler.choose(torch.from_numpy(logits), range(count), sequences, range(count))
+    assert tokens.tolist() == numpy_sampler.choose(logits, sequences, range(count)).tokens
+    assert vocab - 1 <= seen.count <= 2 * vocab
 
 
 def test_noise_has_the_bits_of_its_definition() -> None:
