@@ -15,16 +15,17 @@ from importlib import import_module
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
+from trireme.core.reading.json_levels import DeepJsonError, read_json
+from trireme.llm.admission_errors import EngineBusyError, IsWanted, NotWantedError, always
+from trireme.llm.grammar.compile_check_main import compiled, want_of_address_space
+from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
+from trireme.llm.grammar.compile_checks import CompileCheckError, CompileChecks
 from trireme.llm.grammar.matching import CompiledGrammar, GrammarTimeBudget
 from trireme.llm.grammar.reasons import short_reason
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
-from trireme.llm.grammar.compile_checks import CompileChecks, CompileCheckError
-from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
-from trireme.llm.grammar.compile_check_main import compiled, want_of_address_space
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.tokenizer.port import Tokenizer
-from trireme.llm.admission_errors import EngineBusyError, IsWanted, NotWantedError, always
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_CHOICES = 4096
@@ -98,7 +99,9 @@ class GrammarCompiler:
         """JSON that follows a schema, which may be given as a text."""
         if isinstance(schema, str):
             try:
-                schema = json.loads(schema)
+                schema = read_json(schema)
+            except DeepJsonError:
+                raise SamplingError(f"'{option}' is nested too deeply") from None
             except ValueError as error:
                 raise SamplingError(f"'{option}' is no JSON: {error}") from None
         if not isinstance(schema, Mapping | bool):
@@ -304,3 +307,5 @@ def _check_encodable(value: object, option: str) -> None:
         json.dumps(value, ensure_ascii=False, default=dict).encode()
     except UnicodeEncodeError:
         raise SamplingError(f"'{option}' is not UTF-8") from None
+    except RecursionError:
+        raise SamplingError(f"'{option}' is nested too deeply") from None

@@ -91,10 +91,12 @@ def _within(root: Any) -> Iterator[dict[str, Any]]:
     waiting = [root]
     while waiting:
         schema = waiting.pop()
+        if not isinstance(schema, dict | list) or id(schema) in seen:
+            continue
+        seen.add(id(schema))  # lists as well: any number of references may lead to a long one
         if isinstance(schema, list):
             waiting += schema
-        elif isinstance(schema, dict) and id(schema) not in seen:
-            seen.add(id(schema))
+        else:
             yield schema
             waiting += _parts(schema, document)
 

@@ -15,15 +15,22 @@ from typing import Any
 import pytest
 
 from trireme.llm import Engine, SamplingError
+from trireme.llm.admission_errors import EngineBusyError, NotWantedError
 from trireme.llm.grammar import compiler
+from trireme.llm.grammar.compile_check_main import compiled
+from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
+from trireme.llm.grammar.compile_checks import CompileCheckError
 from trireme.llm.grammar.compiler import MAX_CHOICES, GrammarCompiler, NewGrammarError
 from trireme.llm.grammar.sources import json_source
 from trireme.llm.grammar.token_bits import as_mask
-from trireme.llm.grammar.compile_checks import CompileCheckError
-from trireme.llm.grammar.compile_check_queue import CheckUnavailableError
-from trireme.llm.grammar.compile_check_main import compiled
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
-from trireme.llm.admission_errors import EngineBusyError, NotWantedError
+
+
+def deep_schema() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(100_000):
+        found = {"items": found}
+    return found
 
 
 @pytest.mark.parametrize(
@@ -33,6 +40,8 @@ from trireme.llm.admission_errors import EngineBusyError, NotWantedError
         (lambda found: found.json_schema({"not": {}}, "response_format"), ["'response_format'", 'keys: ["not"]']),
         (lambda found: found.json_schema({"oneOf": [{"const": 1}, {"const": 2}]}), ["oneOf", "Write anyOf"]),
         (lambda found: found.json_schema("{"), ["'guided_json' is no JSON"]),
+        (lambda found: found.json_schema('{"a":' * 9000 + "1" + "}" * 9000), ["'guided_json' is nested too deeply"]),
+        (lambda found: found.json_schema(deep_schema()), ["'guided_json' is nested too deeply"]),
         (lambda found: found.json_schema("[1]"), ["must be a JSON schema"]),
         (lambda found: found.json_schema({"$ref": "http://127.0.0.1/x.json"}), ["does not fetch resources"]),
         (lambda found: found.json_schema({"minimum": 3, "maximum": 2, "type": "integer"}), ["Unsatisfiable"]),

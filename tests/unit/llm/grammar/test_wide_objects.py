@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,17 @@ def test_what_is_looked_at_is_the_objects_without_what_is_in_them() -> None:
 )
 def test_schemas_that_are_none_do_no_harm(strange: dict[str, Any]) -> None:
     assert isinstance(wide_objects(json_source(strange)), list)
+
+
+def test_a_long_list_is_walked_through_once_however_many_references_lead_to_it() -> None:
+    count = 8000
+    source = json_source({
+        "anyOf": [{"$ref": "#/enum"} for _ in range(count)],
+        "enum": [*range(4 * count), wide(450)],
+    })  # fmt: skip
+    began_s = time.process_time()
+    assert len(wide_objects(source)) == 1
+    assert time.process_time() - began_s < 5, "each reference has walked through the list"
 
 
 def test_one_that_was_not_foreseen_is_told_in_the_same_words(scribe: Engine) -> None:
