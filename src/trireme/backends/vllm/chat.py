@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,12 @@ from trireme.llm.tokenizer.port import Tokenizer
 Message = dict[str, Any]
 _RESERVED = ("self", "messages", "conversation", "tools", "add_generation_prompt", "tokenize", "return_dict")
 """What a chat template gets anyway."""
+_OF_TRANSFORMERS = (
+    "chat_template", "sanitize_control_tokens", "padding", "truncation", "max_length", "return_tensors",
+    "return_assistant_tokens_mask", "tokenizer_kwargs",
+)  # fmt: skip
+"""What transformers does not hand to the template: one of the client's own could hold up the engine without end, and
+with the others the result is no list of tokens, or a part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +37,25 @@ class Chat:
         return tokenizer.chat(self.messages, add_generation_prompt=self.has_generation_prompt, **self.values)
 
     def tokens_of(self, tokenizer: Any) -> list[int]:
-        """The same by a tokenizer of transformers, as vLLM has it; raises InvalidRequestError where there is no template."""
+        """The same by a tokenizer of transformers, as vLLM has it; raises InvalidRequestError where there is no
+        template, or it refuses the messages."""
         if not getattr(tokenizer, "chat_template", None):
             raise InvalidRequestError("'messages' need a chat template, which the model's tokenizer does not have")
         make: Callable[..., Sequence[int]] = tokenizer.apply_chat_template
-        ids = make(
-            self.messages,
-            add_generation_prompt=self.has_generation_prompt,
-            tokenize=True,
-            return_dict=False,
-            **self.values,
-        )
+        template_error = importlib.import_module("jinja2").TemplateError
+        try:
+            ids = make(
+                self.messages,
+                add_generation_prompt=self.has_generation_prompt,
+                tokenize=True,
+                return_dict=False,
+                **self.values,
+            )
+        except template_error as error:
+            raise InvalidRequestError(f"the model's chat template refuses the messages: {error}") from error
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+            told = f"{type(error).__name__}: {error}"
+            raise InvalidRequestError(f"the model's chat template fails on the messages: {told}") from error
         return list(ids)
 
 
@@ -58,4 +73,7 @@ def read_chat(text: str, options: dict[str, Any]) -> Chat:
     for name in _RESERVED:
         if name in values:
             raise InvalidRequestError(f"'chat_template_kwargs' must not have '{name}', which the template gets anyway")
+    for name in _OF_TRANSFORMERS:
+        if name in values:
+            raise InvalidRequestError(f"'chat_template_kwargs' must not have '{name}': it is no value of the template")
     return Chat(messages, has_prompt, values)
