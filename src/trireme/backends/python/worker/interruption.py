@@ -55,7 +55,8 @@ class Interruption:
             try:
                 handle(message)
             finally:
-                signal.signal(signal.SIGINT, signal.SIG_IGN if before is None else before)  # None: none of Python's
+                if signal.getsignal(signal.SIGINT) == self._on_press:  # else the model has set its own
+                    signal.signal(signal.SIGINT, signal.SIG_IGN if before is None else before)  # None: none of Python's
                 self._waiting.on_wait = None
                 self._forget()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import select
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -49,6 +51,31 @@ def test_ctrl_c_while_debugging_interrupts_the_model(start: Callable[..., Any]) 
         assert worker.process.stdout.readline() == "begun\n"
         worker.process.send_signal(signal.SIGINT)
         assert worker.receive()[3][1].startswith("KeyboardInterrupt")
+
+
+def test_a_handler_that_a_debugged_model_sets_stays_between_its_requests(start: Callable[..., Any]) -> None:
+    worker = start(
+        """
+        import signal
+        class TritonPythonModel:
+            def initialize(self, args):
+                signal.signal(signal.SIGINT, lambda number, frame: print("mine", flush=True))
+            def execute(self, requests):
+                return [pb_utils.InferenceResponse([]) for _ in requests]
+        """,
+        is_debug=True,
+    )
+    assert worker.process.stdout is not None
+    for _ in range(2):
+        worker.execute()
+        assert worker.receive()[0] == messages.RESULTS
+        heard: list[Any] = []
+        until_s = time.monotonic() + 10
+        while not heard and time.monotonic() < until_s:  # the first may still come while the request is handled
+            worker.process.send_signal(signal.SIGINT)
+            heard, _, _ = select.select([worker.process.stdout], [], [], 0.2)
+        assert heard
+        assert worker.process.stdout.readline() == "mine\n"
 
 
 def test_ctrl_c_while_debugging_cuts_no_answer(start: Callable[..., Any]) -> None:
