@@ -13,6 +13,7 @@ from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.worker.results import ModelReturnError
 from trireme.core.wording.extras import install_line
 from trireme.machine.regular_files import is_odd
+from trireme.machine.thread_variables import THREAD_VARIABLES
 
 
 class ModelLoadError(ModelReturnError):
@@ -76,7 +77,7 @@ def default_max_batch_size(usual: int = 4) -> int:
 
 def thread_share() -> int:
     """The compute threads of this process: its share of the cores, as the server worked it out, or as its user set."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    for name in THREAD_VARIABLES:
         text = os.environ.get(name, "").split(",")[0]
         if text.isdigit() and int(text) > 0:
             return int(text)

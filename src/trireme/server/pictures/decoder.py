@@ -22,6 +22,7 @@ from trireme.core.errors import (
 )
 from trireme.core.tensor import Tensor
 from trireme.machine.helper_process import HelperProcess
+from trireme.machine.thread_variables import THREAD_VARIABLES
 from trireme.server.pictures.message import ANSWER, DONE, REQUEST, UNSUPPORTED, read_exactly
 from trireme.server.pictures.picture_input import PictureInput
 
@@ -105,7 +106,7 @@ class PictureDecoder:
                 if process.exit_code is None:
                     return process
                 process.end()
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        threads = dict.fromkeys(THREAD_VARIABLES, "1")
         return HelperProcess("-m", PROGRAM, environment={**os.environ, **threads})
 
     def _give_back(self, process: HelperProcess) -> None:

@@ -7,18 +7,17 @@ from collections.abc import Collection, Mapping
 from trireme.backends.python.compat import VARIABLE as COMPAT_VARIABLE
 from trireme.config.compat_words import TOKEN
 from trireme.devices.cpu import core_count
+from trireme.machine.thread_variables import OPENMP, THREAD_VARIABLES
 
 __all__ = ["SHARE_VARIABLE", "THREAD_VARIABLES", "core_count", "thread_share", "worker_environment"]
 
-SHARE_VARIABLE = "OMP_NUM_THREADS"
+SHARE_VARIABLE = OPENMP
 """Where a worker finds its share of the cores. MKL and OpenBLAS look there too, behind variables of their own, which
 are not set: they would outdo what a model puts here."""
-THREAD_VARIABLES = (SHARE_VARIABLE, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""By which the user of the server says it."""
 
 
 def thread_share(base: Mapping[str, str], instance_count: int) -> int | None:
-    """The threads that a worker computes with at first; None where `base` says it, as the user wants it."""
+    """The threads that a worker computes with at first; None where `base` says it, as the server's user wants it."""
     if any(name in base for name in THREAD_VARIABLES):
         return None
     return max(1, core_count() // max(1, instance_count))

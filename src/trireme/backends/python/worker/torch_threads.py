@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from trireme.backends.python.compat import import_hook
+from trireme.machine.thread_variables import MKL, OPENMP
 
 
 class TorchThreads:
@@ -15,7 +16,7 @@ class TorchThreads:
 
     def __init__(self) -> None:
         self._variables = _read_variables()
-        text = os.environ.get("OMP_NUM_THREADS", "")
+        text = os.environ.get(OPENMP, "")
         self._given = {int(text)} if text.isdigit() else set()
         self._most: int | None = None  # as many as there were at first, once that is known
 
@@ -51,4 +52,4 @@ class TorchThreads:
 
 
 def _read_variables() -> list[str | None]:
-    return [os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]
+    return [os.environ.get(name) for name in (OPENMP, MKL)]
