@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,15 +19,16 @@ _MOST_SHARE = 0.05
 def find_adapters_folder(named: str, model_dir: Path, version: str) -> Path | None:
     """The folder that a parameter names: beside the version's files, the model's, or wherever the path leads."""
     for folder in (model_dir / version / named, model_dir / named):
-        if folder.is_dir():
+        if os.path.isdir(folder):
             return folder
     return None
 
 
 def adapter_folders(folder: Path) -> dict[str, Path]:
-    """The adapters in a folder by their names, which are those of their sub-folders; none where it cannot be read."""
+    """The adapters in a folder by their names, which are those of their sub-folders; none where it cannot be read,
+    and without those that cannot."""
     try:
-        found = sorted(entry for entry in folder.iterdir() if (entry / CONFIG_FILE).is_file())
+        found = sorted(entry for entry in folder.iterdir() if os.path.isfile(entry / CONFIG_FILE))
     except OSError:
         return {}
     return {entry.name: entry for entry in found if _is_text(entry.name)}
@@ -36,8 +38,8 @@ def has_adapter(folder: Path, name: str) -> bool:
     """Whether there is an adapter of that name, without a look at the others. A name leads nowhere else."""
     try:
         is_name = name not in ("", "..") and Path(name).name == name and _is_text(name)
-        return is_name and (folder / name / CONFIG_FILE).is_file()
-    except (OSError, ValueError):  # which no name of a folder can be
+        return is_name and os.path.isfile(folder / name / CONFIG_FILE)
+    except ValueError:  # which no name of a folder can be
         return False
 
 

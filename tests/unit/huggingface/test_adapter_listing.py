@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trireme.huggingface.adapters import CONFIG_FILE, AdapterListing, adapter_folders, has_adapter
+from trireme.huggingface.adapters import CONFIG_FILE, AdapterListing, adapter_folders, find_adapters_folder, has_adapter
 
 
 class World:
@@ -95,3 +95,12 @@ def test_a_name_that_is_not_utf8_is_none(tmp_path: Path) -> None:
         (tmp_path / name / CONFIG_FILE).write_text("{}")
     assert list(adapter_folders(tmp_path)) == ["french"]
     assert not has_adapter(tmp_path, "b\udcff")
+
+
+def test_one_folder_that_cannot_be_looked_into_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "french").mkdir()
+    (tmp_path / "french" / CONFIG_FILE).write_text("{}")
+    (tmp_path / "broken").symlink_to("x" * 300)  # tests run as root, who may look into all that has a path
+    assert list(adapter_folders(tmp_path)) == ["french"]
+    assert not has_adapter(tmp_path, "broken")
+    assert find_adapters_folder("x" * 300, tmp_path, "1") is None

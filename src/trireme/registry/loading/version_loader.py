@@ -153,7 +153,8 @@ class VersionLoader:
             await backend.start(config, scheduler)
             model = Model(polled.id, version, config, scheduler, stats, backend, labels, _keeper(polled), limits)
             if config.backend == "llm" and ADAPTERS in config.parameters:
-                model.adapters_folder = find_adapters_folder(config.parameters[ADAPTERS], polled.folder, str(version))
+                found = (config.parameters[ADAPTERS], polled.folder, str(version))
+                model.adapters_folder = await asyncio.to_thread(find_adapters_folder, *found)
             await warm_up(model, polled.folder, gate)
             await self._put_cache_before(scheduler, model, version_dir)
         except BaseException as error:  # also a cancelled load leaves no process behind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import Final, TypeVar
 
 from trireme.config.nearest import nearest
 from trireme.core.threads.pools import create_threads
-from trireme.huggingface.adapters import AdapterListing, has_adapter
 from trireme.registry.model import Model
 from trireme.registry.registry import ModelRegistry
 from trireme.server.health import Health
+from trireme.server.text_models.adapter_folder import AdapterFolder
 from trireme.server.text_models.forms import embedding_form, generation_form
 
 T = TypeVar("T")
@@ -36,25 +36,28 @@ class ListedModel:
 
 class TextModels:
     """The models that serve and are about texts. Used on the event loop's thread; the folders of their adapters, which
-    may be large, or on a disk that does not answer, are looked at beside it."""
+    may be large, or on a disk that does not answer, are looked at beside it, each by itself."""
 
     def __init__(self, registry: ModelRegistry, health: Health) -> None:
         self._registry = registry
         self._health = health
-        self._listings: dict[Path, AdapterListing] = {}
-        self._threads = create_threads("adapters")
+        self._folders: dict[Path, AdapterFolder] = {}
+        self._threads = create_threads("text-models")
 
     async def of_listed(self, make: Callable[[list[ListedModel]], T]) -> T:
         """What is made of the list, by name; of several versions the newest counts. May run on a thread."""
         self._health.check_running()
         models = list(self._serving())
         folders = {model.adapters_folder for model in models if model.adapters_folder is not None}
-        self._listings = {folder: self._listings.get(folder) or AdapterListing(folder) for folder in folders}
+        for gone in self._folders.keys() - folders:
+            self._folders.pop(gone).close()
         bases = [ListedModel(model.name, model.loaded_s) for model in models]
         if not folders:
             return make(bases)
-        listings = [None if (folder := model.adapters_folder) is None else self._listings[folder] for model in models]
-        work = partial(_make_of_all, bases, listings, make)
+        found = await asyncio.gather(*(self._folder(folder).names() for folder in folders))
+        names = dict(zip(folders, found, strict=True))
+        adapters = [names[folder] if (folder := model.adapters_folder) is not None else () for model in models]
+        work = partial(_make_of_all, bases, adapters, make)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def find(self, name: str) -> ListedModel | None:
@@ -65,10 +68,8 @@ class TextModels:
             listed, folder = ListedModel(model.name, model.loaded_s), model.adapters_folder
             if model.name == name:
                 return listed
-            if model.name == base and folder is not None:
-                look = partial(has_adapter, folder, adapter)
-                if await asyncio.get_running_loop().run_in_executor(self._threads, look):
-                    return _adapter_of(listed, adapter)
+            if model.name == base and folder is not None and await self._folder(folder).has(adapter):
+                return _adapter_of(listed, adapter)
         return None
 
     async def nearest(self, name: str) -> str | None:
@@ -76,20 +77,25 @@ class TextModels:
         close = await self.of_listed(lambda models: nearest(name, [model.name for model in models]))
         return None if close == name else close
 
+    def _folder(self, path: Path) -> AdapterFolder:
+        found = self._folders.get(path)
+        if found is None:
+            found = self._folders[path] = AdapterFolder(path)
+        return found
+
     def _serving(self) -> Iterator[Model]:
         newest = {model.name: model for model in self._registry.models.serving()}
         return filter(_is_about_texts, newest.values())
 
 
 def _make_of_all(
-    bases: list[ListedModel], listings: list[AdapterListing | None], make: Callable[[list[ListedModel]], T]
+    bases: list[ListedModel], adapters: list[Collection[str]], make: Callable[[list[ListedModel]], T]
 ) -> T:
     """Behind each model its adapters, each under the name that it is asked for by."""
     found = []
-    for base, listing in zip(bases, listings, strict=True):
+    for base, names in zip(bases, adapters, strict=True):
         found.append(base)
-        if listing is not None:
-            found += [_adapter_of(base, name) for name in listing.folders()]
+        found += [_adapter_of(base, name) for name in names]
     return make(found)
 
 

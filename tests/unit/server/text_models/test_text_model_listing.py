@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from trireme.server.text_models import listing
+from trireme.huggingface.adapters import AdapterListing
+from trireme.server.text_models import adapter_folder, listing
+from trireme.server.text_models.adapter_folder import AdapterFolder
 from trireme.server.text_models.listing import ListedModel, TextModels
 
 
@@ -67,8 +70,8 @@ def test_a_folder_that_does_not_answer_holds_up_nobody_else(
         assert answers.wait(30), "the event loop was held up"
         return {}
 
-    monkeypatch.setattr(listing, "has_adapter", wait)
-    monkeypatch.setattr(listing.AdapterListing, "folders", wait)
+    monkeypatch.setattr(adapter_folder, "has_adapter", wait)
+    monkeypatch.setattr(adapter_folder.AdapterListing, "folders", wait)
     asks = {"list": lambda: models.of_listed(len), "find": lambda: models.find("base:x")}
     asks["nearest"] = lambda: models.nearest("x")
 
@@ -81,3 +84,48 @@ def test_a_folder_that_does_not_answer_holds_up_nobody_else(
         assert await asyncio.wait_for(waiting, 30) in (1, False, None)
 
     asyncio.run(story())
+
+
+def test_a_folder_that_never_answers_keeps_nobody_waiting_for_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, adapters: Path, tmp_path_factory: Any
+) -> None:
+    dead = tmp_path_factory.mktemp("dead")
+    (dead / "greek").mkdir()
+    (dead / "greek" / "adapter_config.json").write_text("{}")
+    models = models_of(monkeypatch, {"base": adapters, "away": dead})
+    monkeypatch.setattr(listing, "AdapterFolder", partial(AdapterFolder, patience_s=0.2))
+    answers = threading.Event()
+    answers.set()
+    look = AdapterListing.folders
+
+    def look_unless_dead(asked: AdapterListing) -> Any:
+        assert asked.folder != dead or answers.wait(30)
+        return look(asked)
+
+    monkeypatch.setattr(AdapterListing, "folders", look_unless_dead)
+
+    async def names() -> list[str]:
+        return await models.of_listed(lambda found: [model.name for model in found])
+
+    async def story() -> None:
+        all_names = ["base", "base:french", "base:german", "away", "away:greek"]
+        assert await names() == all_names
+        answers.clear()
+        many = [names() for _ in range(50)]
+        assert await asyncio.wait_for(asyncio.gather(*many), 5) == [all_names] * 50
+        for _ in range(50):  # at once: the folder is known not to answer
+            assert await asyncio.wait_for(models.nearest("base:frensh"), 5) == "base:french"
+            assert await models.find("base:french") == ListedModel("base:french", 7, "base")
+            assert await models.find("away:greek") == ListedModel("away:greek", 7, "away")
+        (dead / "latin").mkdir()
+        (dead / "latin" / "adapter_config.json").write_text("{}")
+        answers.set()
+        for _ in range(3000):
+            if await names() == [*all_names, "away:latin"]:
+                break
+            await asyncio.sleep(0.01)
+        assert await names() == [*all_names, "away:latin"]
+
+    asyncio.run(story())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert threading.active_count() < 10
