@@ -72,8 +72,13 @@ class LocalCacheScheduler:
         end_ns = self._clock()
         self._cache.stats.lookup_ns += end_ns - start_ns
         if entry is None:
-            request.respond = CacheFiller(self.keep, key, request.respond, end_ns - start_ns)
-            self._inner.enqueue(request)
+            respond = request.respond
+            request.respond = CacheFiller(self.keep, key, respond, end_ns - start_ns)
+            try:
+                self._inner.enqueue(request)
+            except Exception:
+                request.respond = respond  # which whoever is told of the refusal lets go of
+                raise
             return
         answer_hit(self._inner, self._stats, request, entry.response(), start_ns, end_ns)
 

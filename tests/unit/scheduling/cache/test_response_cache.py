@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trireme.core.errors import InternalError
+from trireme.core.errors import InternalError, UnavailableError
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.scheduling.cache.key import request_digest
@@ -64,6 +64,15 @@ def test_the_same_request_is_executed_once(cached: Cached) -> None:
     stats = cached.bench.stats.snapshot()
     assert (stats.success.count, stats.queue.count, stats.inference_count, stats.execution_count) == (2, 2, 1, 1)
     assert (stats.cache_hit.count, stats.cache_miss.count, stats.compute_infer.count) == (1, 1, 1)
+
+
+def test_a_refused_request_is_as_it_came(cached: Cached) -> None:
+    asyncio.run(cached.bench.scheduler.stop())
+    request = cached.bench.client.request("late")
+    respond = request.respond
+    with pytest.raises(UnavailableError):
+        cached.scheduler.enqueue(request)
+    assert request.respond is respond
 
 
 def test_equal_requests_at_the_same_time_are_each_executed(cached: Cached) -> None:
