@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import until
 
 from trireme.core.errors import InternalError
 from trireme.core.response import InferenceResponse
@@ -166,6 +167,28 @@ def test_what_comes_for_requests_behind_it_before_they_are_cancelled_is_no_failu
         for step in steps:
             step()
         assert all(request.is_cancelled for request in server.requests)
+
+    asyncio.run(story())
+
+
+def test_a_stream_that_was_pushed_out_while_its_event_was_written_leaves_others_alone(
+    client: Any, server: Any, post: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams: list[Any] = []
+    server.models["stream"].behaviour = streams.append
+    server.models["ident"].behaviour = lambda request: None
+    stream = post("/v2/models/stream/generate_stream", b'{"INPUT0":"x"}')
+    client.feed(post(*WAYS["infer"][:2]) + stream + stream.replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\n"))
+    client.connection._owner.leaving = SimpleNamespace(do=lambda steps: None)
+
+    async def story() -> None:
+        streams[1].respond(InferenceResponse([LARGE], is_final=False))
+        work = client.connection._exchanges[2].work
+        break_after_one(streams[0])
+        caplog.clear()
+        await asyncio.to_thread(until, lambda: not work.is_busy)
+        server.requests[0].respond(InferenceResponse([TENSOR]))
+        assert (client.take().count(b"HTTP/1.1 200 OK"), caplog.records) == (2, [])
 
     asyncio.run(story())
 

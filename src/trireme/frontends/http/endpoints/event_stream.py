@@ -73,6 +73,8 @@ class EventStream(ABC):
     def _send(self, is_final: bool, encoded: Encoded) -> None:
         body, status, failure = encoded
         exchange = self._exchange
+        if exchange.is_answered:  # meanwhile; its connection may have let go of it
+            return
         if failure:
             note_failure(exchange, failure)
         is_chunked = exchange.head.takes_chunks
