@@ -77,7 +77,7 @@ def _strings(name: str, text: bytes) -> Tensor:
 
 
 def answered(
-    monkeypatch: pytest.MonkeyPatch, responses: list[InferenceResponse], kept: Any = None
+    monkeypatch: pytest.MonkeyPatch, responses: list[InferenceResponse], kept: Any = None, reader: Any = None
 ) -> tuple[Any, Writer]:
     monkeypatch.setattr(answers, "typed", lambda head, status, body, extra: orjson.loads(body))
     kept = kept or KeptAnswer()
@@ -85,7 +85,7 @@ def answered(
 
     async def run() -> None:
         answer = WholeAnswer(kept, writer, Usage(), BackgroundAnswers())
-        respond = answer.receiver(ResponseReader(FORM, ModelInput({}, {}, (), 0, 1), Usage()))
+        respond = answer.receiver(reader or ResponseReader(FORM, ModelInput({}, {}, (), 0, 1), Usage()))
         for entry in responses:
             respond(entry)
         for _ in range(1000):
@@ -95,6 +95,17 @@ def answered(
 
     asyncio.run(run())
     return kept.sent, writer
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+def test_a_stop_text_ends_the_request_of_a_long_answer_too(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    reader = ResponseReader(FORM, ModelInput({}, {}, (), 0, 1, stops=("xxx",)), Usage())
+    ended: list[bool] = []
+    reader.end_request = lambda: ended.append(True)
+    sent, _ = answered(monkeypatch, [response(count, is_final=False) for _ in range(5)], reader=reader)
+    assert ended == [True]
+    (choice,) = sent["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
 
 
 @pytest.mark.parametrize(("counts", "is_beside"), [((1, 1), False), ((MANY, 1), True), ((1, MANY, 1), True)])

@@ -141,19 +141,27 @@ class WholeAnswer(GenerationAnswer):
             return
         if self._work is None:
             self._work = self._background.ordered_work(self.exchange, self._fail)
-        self._work.compute(partial(self._add, reader, response), partial(self._go_on, self._work, response.is_final))
+        go_on = partial(self._go_on, self._work, reader, response.is_final)
+        self._work.compute(partial(self._add, reader, response), go_on)
 
     def _add(self, reader: ResponseReader, response: InferenceResponse) -> None:
         """On a thread, one response after the other."""
+        if reader.is_over:  # since an earlier one was read
+            return
         try:
             for piece in self._read(reader, response):
                 self.writer.add(piece)
         except (ValueError, TypeError, KeyError) as error:
             raise _unreadable(error) from None
 
-    def _go_on(self, work: OrderedWork, is_final: bool, _: None) -> None:
-        if self.exchange.is_answered:
+    def _go_on(self, work: OrderedWork, reader: ResponseReader, is_final: bool, _: None) -> None:
+        if self.exchange.is_answered or reader.is_over:
             return
+        if reader.is_stopped and not is_final:
+            self.take(reader.close(), is_last=False)
+            reader.end_request()
+            is_final = True
+        reader.is_over = is_final
         self._open_count -= is_final
         if not self._open_count:
             self.group = None
