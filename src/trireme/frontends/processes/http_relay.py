@@ -332,7 +332,12 @@ class HttpClientConnection(ClientConnection):
         return "-"
 
     def complete(self, exchange: Exchange, data: Buffer) -> None:
-        self.write(data)
+        try:
+            self.write(data)
+        except Exception:
+            if self._transport is not None:
+                self._transport.abort()  # nobody knows what of it is out
+            raise
         if self._told_unsent_bytes:
             self.tell_unsent()
         self._exchange = self._document = None
@@ -356,7 +361,9 @@ class HttpClientConnection(ClientConnection):
         """Nothing that takes long to read is read here."""
 
     def close_after(self, exchange: Exchange) -> None:
-        """Answers to plain requests tell their length."""
+        """Answers to plain requests tell their length; this one breaks off before."""
+        self._closes = True
+        self._waiting = b""
 
 
 def _ignore(response: InferenceResponse) -> None:

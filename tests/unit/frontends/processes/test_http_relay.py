@@ -51,6 +51,9 @@ class Transport(asyncio.Transport):
     def close(self) -> None:
         self.is_closed = True
 
+    def abort(self) -> None:
+        self.is_closed = True
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
@@ -82,5 +85,35 @@ def test_a_request_that_nobody_began_on_a_connection_that_ends_is_told_that_the_
             assert json.loads(transport.written.partition(b"\r\n\r\n")[2]) == {"error": stopping_error("4").message}
         else:
             assert transport.written == b""
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_connection_of_an_answer_that_breaks_off_ends_with_it(place: int) -> None:
+    """Its client would wait for the rest, or take the answer to what was asked behind it for that."""
+
+    async def run() -> None:
+        owner: Any = SimpleNamespace(
+            link=SimpleNamespace(send=lambda message: None),
+            connections={},
+            used=set(),
+            calls={},
+            leased={},
+            is_stopping=False,
+            next_call=lambda: 3,
+        )
+        connection = HttpClientConnection(owner, 7, HttpRelay(HttpFrontendOptions(), InflightBytes()))
+        transport = Transport()
+        connection.connection_made(transport)
+        body = json.dumps({"inputs": [INPUT], "parameters": {"binary_data_output": True}}).encode()
+        head = b"POST /v2/models/adder/infer HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body)
+        connection.data_received(head + body)
+        connection.data_received(head + body)
+        outputs: list[Any] = [(f"OUTPUT{number}", "UINT8", (100_000,), bytes(100_000)) for number in range(2)]
+        outputs[place] = (*outputs[place][:3], memoryview(bytes(200_000))[::2])  # which no socket takes
+        connection.settle(messages.ANSWER, (messages.ANSWER, 3, "1", outputs, None))
+        assert transport.written.count(b"HTTP/1.1 ") == 1
+        assert transport.is_closed
 
     asyncio.run(run())
