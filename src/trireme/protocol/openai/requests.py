@@ -20,6 +20,7 @@ MAX_PROMPTS: Final = 1024
 MAX_MESSAGES: Final = 16384
 MAX_PARTS: Final = 4096
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
+_REFUSAL: Final = "refusal"
 _PROMPT: Final = "a string, token ids, or an array of either"
 
 Prompt = str | list[int]
@@ -117,7 +118,7 @@ def read_messages(fields: Fields) -> list[Message]:
         raise FieldError("messages", "'messages' is empty; a chat needs at least one message.", "empty_array")
     for position, message in enumerate(messages):
         _check_message(f"messages[{position}]", message)
-    return list(map(_without_nulls, messages))
+    return list(map(_as_said, messages))
 
 
 def text_of(message: Message) -> str:
@@ -136,14 +137,21 @@ def other_parts(message: Message) -> Iterator[tuple[int, dict[str, Any]]]:
             yield position, part
 
 
-def _without_nulls(message: Message) -> Message:
+def _as_said(message: Message) -> Message:
     """As a message that was answered comes back when a client writes down all of its members: chat templates take one
-    that is there for one that says something. What was refused is what was said."""
-    if message.get("content") is None and type(message.get("refusal")) is str:
+    that is there for one that says something. What was refused is what was said, in a part as well as in a member."""
+    content = message.get("content")
+    if content is None and type(message.get("refusal")) is str:
         message = {**message, "content": message["refusal"]}
+    elif message["role"] == "assistant" and type(content) is list:
+        message = {**message, "content": list(map(_said_part, content))}
     if None not in message.values():
         return message
     return {name: value for name, value in message.items() if value is not None or name == "content"}
+
+
+def _said_part(part: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "text", "text": part["refusal"]} if part["type"] == _REFUSAL else part
 
 
 def _check_message(where: str, message: Any) -> None:
@@ -156,7 +164,7 @@ def _check_message(where: str, message: Any) -> None:
         if len(content) > MAX_PARTS:
             raise FieldError(f"{where}.content", f"'{where}.content' has more than {MAX_PARTS} parts.")
         for position, part in enumerate(content):
-            _check_part(f"{where}.content[{position}]", part)
+            _check_part(f"{where}.content[{position}]", part, role)
     elif content is None:
         if role != "assistant":
             raise FieldError(f"{where}.content", f"'{where}.content' is required.", "missing_required_parameter")
@@ -176,11 +184,12 @@ def _check_calls(where: str, calls: Any) -> None:
             raise FieldError(name, f"'{name}' is required.", "missing_required_parameter")
 
 
-def _check_part(where: str, part: Any) -> None:
+def _check_part(where: str, part: Any, role: str) -> None:
     if not isinstance(part, dict) or type(part.get("type")) is not str:
         raise FieldError(where, f"'{where}' has to be an object with a 'type'.", "invalid_type")
-    if part["type"] == "text" and type(part.get("text")) is not str:
-        raise FieldError(f"{where}.text", f"'{where}.text' has to be a string.", "invalid_type")
+    kind = part["type"]
+    if (kind == "text" or (kind == _REFUSAL and role == "assistant")) and type(part.get(kind)) is not str:
+        raise FieldError(f"{where}.{kind}", f"'{where}.{kind}' has to be a string.", "invalid_type")
 
 
 def read_prompts(name: str, fields: Fields, max_count: int) -> list[Prompt]:

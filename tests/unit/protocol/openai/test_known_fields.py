@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -59,6 +60,13 @@ def test_a_models_refusal_that_begins_with_a_field_is_told_as_one_of_it(message:
     assert (told.message, getattr(told, "param", None)) == (message, param)
     for error in (InternalError(message), PromptTooLongError(message), FieldError("n", message)):
         assert named_in(error) is error
+
+
+def test_a_refusal_that_begins_with_a_long_word_is_looked_at_in_no_time() -> None:
+    error = InvalidArgumentError(f"'{'a' * 20_000} b' is not understood")
+    began_s = time.process_time()
+    assert named_in(error) is error
+    assert time.process_time() - began_s < 1, "the same letters were tried again and again"
 
 
 @pytest.mark.parametrize("known", [CHAT, COMPLETION, EMBEDDING])

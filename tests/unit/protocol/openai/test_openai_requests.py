@@ -200,6 +200,22 @@ def test_answers_come_back_without_the_members_that_say_nothing() -> None:
     ]
 
 
+def test_parts_that_were_refused_come_back_as_what_was_said() -> None:
+    refusal = {"type": "refusal", "refusal": "No."}
+    parts = [{"type": "text", "text": "Sorry."}, refusal]
+    (read,) = chat(messages=[{"role": "assistant", "content": parts}]).messages
+    assert read["content"] == [{"type": "text", "text": "Sorry."}, {"type": "text", "text": "No."}]
+    assert text_of(read) == "Sorry.\nNo."
+    with pytest.raises(FieldError) as refused:
+        chat(messages=[{"role": "assistant", "content": [{"type": "refusal", "text": "No."}]}])
+    assert (refused.value.param, refused.value.message) == (
+        "messages[0].content[0].refusal",
+        "'messages[0].content[0].refusal' has to be a string.",
+    )
+    asked = [{"role": "user", "content": [refusal]}]  # nobody but an assistant refuses: its model will tell
+    assert chat(messages=asked).messages == asked
+
+
 def test_text_of_a_message() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert text_of({"role": "user", "content": parts}) == "a\nb"
