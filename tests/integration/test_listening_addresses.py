@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from free_ports import free_ports
 
+from trireme.app.listening import port_problem
+from trireme.config.options.server import ServerOptions
 from trireme.core.errors import UnavailableError
 from trireme.frontends import listening as listening_module
 from trireme.frontends.accepting import GRPC_SERVICE
@@ -117,6 +122,20 @@ def test_port_that_is_taken_on_one_address_is_taken() -> None:
             bind_sockets(ListeningPlace("both", port, False))
     assert caught.value.message == f"Socket 'both:{port}' already in use "
     assert addresses_of(bind_sockets(ListeningPlace("both", port, False))) == ["127.0.0.1", "127.0.0.2"]
+
+
+def test_ports_are_asked_about_before_the_start_on_every_address_that_the_server_listens_on() -> None:
+    ports = free_ports(3)
+    options = ServerOptions(
+        http_address="both", grpc_address="elsewhere", http_port=ports[0], grpc_port=ports[1], metrics_port=ports[2]
+    )
+    assert port_problem(options) is None
+    with socket.create_server(("127.0.0.2", ports[0])):
+        told = port_problem(options)
+        assert told is not None
+        assert told.startswith(f"both:{ports[0]} (--http-port) is taken: ")
+    gone = port_problem(replace(options, grpc_address="gone"))
+    assert gone == f"the server cannot listen on gone:{ports[1]} (--grpc-port): {os.strerror(errno.EADDRNOTAVAIL)}"
 
 
 def test_chosen_port_that_is_taken_elsewhere_is_chosen_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,14 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Final
 
 from trireme.config.options.server import ServerOptions
 
 _STEP = 10
 """Between ports that are tried where one is taken: all of a server's ports move together."""
 _LAST_PORT = 65535
+_NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +58,31 @@ def _listeners(options: ServerOptions) -> Iterator[_Listener]:
 
 
 def _refusal(listener: _Listener) -> int | None:
-    """Why nobody can listen there now, as an error number; None where it works, or where only the server can tell."""
+    """Why nobody can listen there now, as an error number; None where it works, or where only the server can tell. Of
+    a name with several addresses those that this machine does not have are left out, as the server leaves them out."""
     try:
         found = socket.getaddrinfo(listener.address, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
         return errno.EADDRNOTAVAIL
-    family, _, _, _, where = found[0]
-    with socket.socket(family, socket.SOCK_STREAM) as listening:
-        try:
+    places = dict.fromkeys((family, where) for family, _, _, _, where in found)
+    numbers = [_bind_error(*place, listener.is_shared, len(places) > 1) for place in places]
+    refusals = [number for number in numbers if number is not None]
+    decisive = [number for number in refusals if number not in _NOT_HERE]
+    return next(iter(decisive or (refusals if len(refusals) == len(places) else [])), None)
+
+
+def _bind_error(family: int, where: Any, is_shared: bool, is_one_of_several: bool) -> int | None:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as listening:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if listener.is_shared:
+            if is_shared:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6 and is_one_of_several:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind(where)
             listening.listen()
-        except OSError as error:
-            return error.errno
+    except OSError as error:
+        return error.errno
     return None
 
 

@@ -12,6 +12,7 @@ with ending_at_once():
     from dataclasses import replace
     from pathlib import Path
 
+    from trireme.app.listening import port_problem
     from trireme.cli import mpi, version
     from trireme.cli.command_line import ServerCommand, read_options
     from trireme.cli.endings import exit_code_of
@@ -34,6 +35,9 @@ def _run(words: Sequence[str]) -> int:
         code = mpi.take_part(os.environ, links)
         if code is not None:
             return code
+        if (problem := port_problem(options)) is not None:  # before models take their time
+            print(f"error: {problem}", file=sys.stderr)
+            return 1
         # Imported late: a wrong flag is answered before the server is read from disk.
         with ending_at_once():
             from trireme.app.launch import run

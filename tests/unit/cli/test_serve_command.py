@@ -101,7 +101,9 @@ def test_taken_port_is_told_before_anything_loads(
         taken.listen()
         port = taken.getsockname()[1]
         assert trireme_command.main(["serve", str(tmp_path), f"--{flag}={port}", *more]) == 1
-    printed = capsys.readouterr().err
+        printed = capsys.readouterr().err
+        assert tritonserver_command.main([f"--model-repository={tmp_path}", f"--{flag}={port}", *more]) == 1
+        assert capsys.readouterr().err == printed
     assert f"0.0.0.0:{port} (--{flag})" in printed
     assert f"--{flag} " in printed.splitlines()[-1]
 
