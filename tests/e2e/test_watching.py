@@ -30,6 +30,16 @@ class WatchingServer(RunningServer):
         self._start(folder, [*command, *port_flags(self.ports)])
 
 
+def test_the_table_of_models_has_those_that_could_not_be_read(tmp_path: Path) -> None:
+    write_model(tmp_path, "mine", GOOD.format(factor=2))
+    write_model(tmp_path, "garbled", GOOD.format(factor=2))
+    (tmp_path / "model_repository/garbled/config.pbtxt").write_text('backend "python"')
+    with WatchingServer(tmp_path) as running:
+        running.wait_until_listening()
+        assert "| garbled | -       | Not loaded |\n| mine    | 1       | READY      |\n" in running.log
+        assert "1 failed:\n  garbled: config.pbtxt line 1: " in running.log
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[WatchingServer]:
     write_model(tmp_path, "mine", BROKEN)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ from trireme.frontends.metrics import MetricsFrontend
 from trireme.observe.logs import LogSettings, configure, leaving_out_reported
 from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.registry import ModelRegistry
+from trireme.registry.startup import StartupReport
 from trireme.server.server import InferenceServer
 from trireme.server.shared_memory import SharedMemory
 
@@ -235,7 +237,7 @@ class _Application:
             return
         backends = backend_names(self._options.backend_config)
         metadata = self._server.metadata.server()
-        rows = [(name, version, _state(status) if is_told else status) for name, version, status in report.rows]
+        rows = _brief_rows(report) if is_told else report.rows
         log_tables(self._options, backends, rows, metadata, is_brief=self._on_ready is not None)
         tell_of_debugging(self._options, [name for name, _, _ in rows])
         if self._on_failures is not None:
@@ -361,9 +363,13 @@ class _Application:
         )
 
 
-def _state(status: str) -> str:
-    """Of a line of the table: the state without the reason."""
-    return status.partition(":")[0]
+def _brief_rows(report: StartupReport) -> list[tuple[str, str, str]]:
+    """The lines of the table without reasons, which are told below it, and with all models that those are told of:
+    Triton's table leaves out what could not be read."""
+    rows = [(name, version, status.partition(":")[0]) for name, version, status in report.rows]
+    listed = {name for name, _, _ in rows}
+    rows += [(failure.name, "-", "Not loaded") for failure in report.failures if failure.name not in listed]
+    return sorted(rows, key=itemgetter(0))  # the versions of each are in their order already
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
