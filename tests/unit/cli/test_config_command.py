@@ -48,7 +48,9 @@ def test_check_notes_a_package_that_the_code_imports_and_that_is_missing(
     code = folder / "1/model.py"
     whole = code.read_text()
     code.write_text(f"import os.path, no_such_package.part\nimport triton_python_backend_utils, beside\n{whole}")
-    (folder / "1/beside.py").touch()
+    for name in ("beside.py", "compiled.so", "without_source.pyc", "folder/part.py"):
+        (folder / "1" / name).parent.mkdir(exist_ok=True)
+        (folder / "1" / name).touch()
     assert trireme_command.main(["config", "check", str(folder)]) == 0
     told = f"hungry: ok; {code}:1 imports 'no_such_package', which is not installed here\n"
     assert capsys.readouterr().out == told
@@ -56,6 +58,7 @@ def test_check_notes_a_package_that_the_code_imports_and_that_is_missing(
         "try:\n    import no_such_package\nexcept ImportError:\n    pass\n",
         "import sys\nsys.path.append('elsewhere')\nimport no_such_package\n",
         "class Helper:\n    def help(self):\n        import no_such_package\n",
+        "import __main__, compiled, without_source, folder.part\n",
     ):
         code.write_text(text + whole)
         assert trireme_command.main(["config", "check", str(folder)]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from trireme.backends.catalog import backend_problem, missing_package
@@ -70,15 +71,15 @@ def _is_found(name: str, source: ModelSource) -> bool:
     """Whether a worker would find it: beside the code, brought along by the server, or installed."""
     if name in _BROUGHT_ALONG:
         return True
-    places = (source.version_dir, source.model_dir, Path.cwd())
-    if any(os.path.exists(place / name) or os.path.exists(place / f"{name}.py") for place in places):
-        return True
-    if any(any(place.glob(f"{name}.*.so")) for place in places):
+    places = [str(place) for place in (source.version_dir, source.model_dir, Path.cwd())]
+    if PathFinder.find_spec(name, places) is not None:
         return True
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
+    except ImportError:
         return False
+    except ValueError:  # of a module that was made and not found, such as __main__
+        return True
 
 
 def _code_path(source: ModelSource) -> Path:
