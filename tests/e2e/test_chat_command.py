@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -243,6 +243,8 @@ def test_folder_without_a_model_that_writes_texts_says_what_to_give(tmp_path: Pa
     done = chat(str(tmp_path), lines="Who are you?\n")
     assert done.returncode == 1
     assert f"error: '{tmp_path}' has no model that writes texts: give the folder of a language model" in done.stderr
+    (tmp_path / "model.bin").symlink_to("x" * 300)  # which cannot even be looked at
+    assert chat(str(tmp_path), lines="Who are you?\n").stderr == done.stderr
 
 
 def test_plain_folder_is_served_by_the_engine_where_there_is_no_torch(tmp_path: Path) -> None:
@@ -281,6 +283,25 @@ def test_folder_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     done = chat(str(tmp_path / "talker"), lines="one\n")
     assert done.returncode == 1
     assert "no sails" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "it is not a regular file"),
+        (lambda path: path.symlink_to("nowhere"), "it is a link, and what it leads to is not there"),
+    ],
+)
+def test_a_configuration_that_is_no_file_is_told(tmp_path: Path, make: Callable[[Path], None], told: str) -> None:
+    folder = tmp_path / "mine"
+    (folder / "1").mkdir(parents=True)
+    make(folder / "config.pbtxt")
+    done = chat(str(folder), lines="one\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"loading mine\nerror: the server could not load '{folder}':\n"
+        f"failed to open text file for read {folder}/config.pbtxt: {told}\n"
+    )
 
 
 class Terminal:

@@ -37,7 +37,7 @@ def _repository(folder: Path, scratch: Path, progress: TextIO) -> Path:
     """The folder itself, or one that has it as its only model; says how it is served where its files do not."""
     repository = scratch / "repository"
     place = repository / folder.name
-    if (folder / CONFIG_FILENAME).is_file():
+    if os.path.lexists(folder / CONFIG_FILENAME):  # the server tells of one that cannot be read
         repository.mkdir()
         place.symlink_to(folder, target_is_directory=True)
         return repository
@@ -55,7 +55,7 @@ def _repository(folder: Path, scratch: Path, progress: TextIO) -> Path:
 
 def _is_plain(folder: Path) -> bool:
     """Whether it is the folder of a model as others write it, also where a part of it is missing."""
-    return _is_described(folder) or any(path.suffix in _WEIGHTS and path.is_file() for path in folder.iterdir())
+    return _is_described(folder) or any(path.suffix in _WEIGHTS and os.path.isfile(path) for path in folder.iterdir())
 
 
 def _is_described(folder: Path) -> bool:
