@@ -27,6 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scheduling": FOUNDATIONS | {"machine", "config", "observe"},
     "llm": {"core", "machine", "huggingface"},
     "backends": LOWER | {"llm"},
+    "plugins": {"core", "config", "backends"},
+    "models": {"backends"},
     "registry": FOUNDATIONS | FACTS | {"config", "observe", "scheduling", "backends"},
     "server": FOUNDATIONS | FACTS | {"access", "config", "memory", "observe", "registry"},
     "console": {"core", "config", "observe", "registry", "server"},

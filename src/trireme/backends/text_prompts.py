@@ -1,6 +1,6 @@
 """Text generation for `model.py` files: whatever the tensors are called, and however many prompts a request has.
 
-    from trireme.backends.text_prompts import TritonPythonModel
+    from trireme.models import TextPromptModel as TritonPythonModel
 
 The first input of config.pbtxt holds prompts, and the first output gets the answers in the same shape. The parameters
 are those of the transformers backend, which does the work.

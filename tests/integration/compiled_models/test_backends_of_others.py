@@ -99,7 +99,7 @@ def test_an_entry_point_may_name_a_factory(tmp_path: Path, monkeypatch: pytest.M
     write_backend(tmp_path / "elsewhere")
     (tmp_path / "site" / "shout_factory.py").write_text(
         "from pathlib import Path\n"
-        "from trireme.backends.python.host.backend import PythonBackend\n"
+        "from trireme.plugins import PythonBackend\n"
         "def create(source, services):\n"
         f"    return PythonBackend(source, services, runtime_file=Path({str(tmp_path / 'elsewhere' / 'model.py')!r}))\n"
     )

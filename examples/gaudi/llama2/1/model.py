@@ -1,6 +1,6 @@
 """Continues texts; config.pbtxt names the model and says how it writes and where it runs (docs/gaudi.md)."""
 
-from trireme.backends.gaudi.causal_lm import CausalLanguageModel
+from trireme.models import CausalLanguageModel
 
 
 class TritonPythonModel(CausalLanguageModel):

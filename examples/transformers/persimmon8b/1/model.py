@@ -1,5 +1,5 @@
 """Persimmon 8B continues a text; config.pbtxt says what can be set."""
 
-from trireme.backends.text_prompts import TritonPythonModel
+from trireme.models import TextPromptModel as TritonPythonModel
 
 __all__ = ["TritonPythonModel"]

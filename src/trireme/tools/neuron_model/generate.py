@@ -17,7 +17,7 @@ from trireme.tools.neuron_model.saved_model import read_tensors
 
 PYTHON_MODEL = '''"""Runs the compiled model that config.pbtxt names; add what goes before and after it."""
 
-from trireme.backends.neuron.model import TritonPythonModel as NeuronModel
+from trireme.models import NeuronModel
 
 
 class TritonPythonModel(NeuronModel):

@@ -33,7 +33,7 @@ def model(tmp_path: Path) -> Any:
     pytest.importorskip("transformers")
     (tmp_path / "prompts/1").mkdir(parents=True)
     (tmp_path / "prompts/config.pbtxt").write_text(CONFIG % cached("llama"))
-    (tmp_path / "prompts/1/model.py").write_text("from trireme.backends.text_prompts import TritonPythonModel\n")
+    (tmp_path / "prompts/1/model.py").write_text("from trireme.models import TextPromptModel as TritonPythonModel\n")
     with load_model(tmp_path / "prompts") as model:
         yield model
 
