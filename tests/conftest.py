@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import forked_commands
 import left_processes
+import rewritten_assertions
 
 # Some hundred servers and workers start in a run: what one of them has compiled, the next one reads.
 sys.dont_write_bytecode = False
@@ -45,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    rewritten_assertions.install()
     count = config.getoption("--frontend-processes")
     if count is not None:
         os.environ["TRIREME_FRONTEND_PROCESSES"] = str(count)
