@@ -41,6 +41,7 @@ COMMANDS = {
 PYTHON = "python"
 """In place of a command: the program in the file that its first word names."""
 PRELOADED = (
+    "difflib",
     "encodings.idna",
     "importlib.metadata",
     "numpy.random",
@@ -50,12 +51,19 @@ PRELOADED = (
     "trireme.cli.client.infer",
     "trireme.cli.client.models",
     "trireme.cli.client.server_words",
+    "trireme.cli.main",
     "trireme.cli.serve",
     "trireme.cli.tritonserver",
     "trireme.tools.analyze.command",
     "trireme.tools.client.connect",
     "trireme.tools.client.http_client",
+    "trireme.tools.infer.printing",
     "trireme.tools.infer.request",
+    "trireme.tools.infer.writing",
+    "trireme.tools.models.live",
+    "trireme.tools.models.snapshots",
+    "trireme.tools.models.statistics_table",
+    "trireme.tools.models.tables",
     "trireme.tools.perf.command",
     "trireme.tools.perf.run",
     "trireme.tools.record.session",
