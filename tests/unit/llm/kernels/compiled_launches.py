@@ -147,14 +147,16 @@ def main() -> None:
     major, _, minor = sys.argv[1].partition(".")
     capability = int(major), int(minor)
     compiled = stand_for(capability)
-    launches = [*products(), *packed_products(), *attention(torch.bfloat16), *draws()]
+    layers = [*products(), *packed_products(), *attention(torch.bfloat16)]
     if capability >= (8, 9):
-        launches += attention(torch.float8_e4m3fn)
+        layers += attention(torch.float8_e4m3fn)
     found = {}
-    for name, launch in launches:
-        launch()
-        kernel = compiled[-1]
-        found[name] = {"shared": kernel.metadata.shared, "waits": "griddepcontrol" in kernel.asm["ptx"]}
+    for part, launches in (("layers", layers), ("draws", draws())):
+        for name, launch in launches:
+            launch()
+            kernel = compiled[-1]
+            waits = "griddepcontrol" in kernel.asm["ptx"]
+            found[name] = {"part": part, "shared": kernel.metadata.shared, "waits": waits}
     print(json.dumps({"limit": SHARED_BYTES[capability], "launches": found}))
 
 
