@@ -23,6 +23,9 @@ from trireme.server.long_work import json_memory_bytes
 SIZE_BYTES = 2_000_000
 FEWER_BYTES = 500_000
 """Of the kinds whose few objects at a time fit into what is counted for so little as well: a narrower bound."""
+STRINGS_BYTES = 1_200_000
+"""Of short strings, which are the most to follow. The slice that is written at a time takes ten million bytes beyond
+them, so that what is counted leaves less for each of these than for each of 2,000,000: a narrower bound, too."""
 REQUEST = cast(Any, SimpleNamespace(model_name="m", served_version="1", id=""))
 HEAD = cast(Any, SimpleNamespace(connection_line=b"", is_bodiless=False))
 LONG_FLOATS = -np.random.default_rng(1).random(FEWER_BYTES // 4)
@@ -43,7 +46,7 @@ DATA = {
     "FP64": (LONG_FLOATS[: FEWER_BYTES // 8] * 1e-200).tobytes(),
     "BYTES": _string(b"x" * (FEWER_BYTES - 4)),
     "BYTES of control characters": _string(b"\x01" * (FEWER_BYTES - 4)),
-    "BYTES of eight characters": _string(b"12345678") * (SIZE_BYTES // 12),
+    "BYTES of eight characters": _string(b"12345678") * (STRINGS_BYTES // 12),
 }
 
 
