@@ -11,9 +11,9 @@ from typing import Any
 from trireme.backends.python.options import SETTINGS_VARIABLE
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.worker.results import ModelReturnError
+from trireme.core.threads.variables import THREAD_VARIABLES
 from trireme.core.wording.extras import install_line
 from trireme.machine.regular_files import is_odd
-from trireme.machine.thread_variables import THREAD_VARIABLES
 
 
 class ModelLoadError(ModelReturnError):

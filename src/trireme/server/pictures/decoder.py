@@ -21,8 +21,8 @@ from trireme.core.errors import (
     UnsupportedMediaError,
 )
 from trireme.core.tensor import Tensor
+from trireme.core.threads.variables import THREAD_VARIABLES
 from trireme.machine.helper_process import HelperProcess
-from trireme.machine.thread_variables import THREAD_VARIABLES
 from trireme.server.pictures.message import ANSWER, DONE, REQUEST, UNSUPPORTED, read_exactly
 from trireme.server.pictures.picture_input import PictureInput
 

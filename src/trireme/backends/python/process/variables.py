@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 from trireme.backends.python.compat import VARIABLE as COMPAT_VARIABLE
 from trireme.config.compat_words import TOKEN
+from trireme.core.threads.variables import OPENMP, THREAD_VARIABLES
 from trireme.devices.cpu import core_count
-from trireme.machine.thread_variables import OPENMP, THREAD_VARIABLES
 
 __all__ = ["SHARE_VARIABLE", "THREAD_VARIABLES", "core_count", "thread_share", "worker_environment"]
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from trireme.backends.python.compat import import_hook
-from trireme.machine.thread_variables import MKL, OPENMP
+from trireme.core.threads.variables import MKL, OPENMP
 
 
 class TorchThreads:
