@@ -39,12 +39,20 @@ class Signals:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """In it a signal raises Interrupted, and so does one that has come already; for the main thread, around what
-        may be left at any point."""
+        may be left at any point.
+
+        Whatever else leaves it behind a signal counts as Interrupted too: raised within a library, that may have become
+        another error there.
+        """
         before, self._is_waiting = self._is_waiting, True
         try:
             if self._interruption.is_set:
                 raise Interrupted
             yield
+        except Exception as error:
+            if self._interruption.is_set and not isinstance(error, Interrupted):
+                raise Interrupted from error
+            raise
         finally:
             self._is_waiting = before
 

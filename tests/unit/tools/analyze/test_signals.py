@@ -45,6 +45,21 @@ def test_a_signal_before_a_wait_is_not_lost(signals: Signals) -> None:
         pytest.fail("it waits")
 
 
+def test_a_signal_that_a_library_turns_into_another_error_is_an_interruption(signals: Signals) -> None:
+    with pytest.raises(Interrupted) as raised, signals.waiting():
+        try:
+            send(signal.SIGINT)
+            time.sleep(60)
+        finally:
+            raise KeyError("what the library had begun")
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_an_error_without_a_signal_stays_what_it_is(signals: Signals) -> None:
+    with pytest.raises(KeyError), signals.waiting():
+        raise KeyError
+
+
 def test_what_is_no_wait_goes_on_and_a_second_signal_leaves(signals: Signals) -> None:
     with pytest.raises(Interrupted), signals.waiting():
         with signals.waiting():

@@ -21,8 +21,8 @@ def awaiting(authority: str, question: str) -> Iterator[None]:
     note = f"Waiting for {authority}, which has not answered {question} yet; {ANSWER_S:.0f} s at most."
     timer = threading.Timer(_QUIET_S, lambda: print(note, file=sys.stderr, flush=True))
     timer.daemon = True
-    timer.start()
     try:
+        timer.start()
         yield
     except TimeoutError:
         raise PerfError(
@@ -30,7 +30,8 @@ def awaiting(authority: str, question: str) -> Iterator[None]:
         ) from None
     finally:
         timer.cancel()
-        timer.join()  # a load is forked later, which threads would disturb
+        if timer.is_alive():  # not where a signal has come between
+            timer.join()  # a load is forked later, which threads would disturb
 
 
 @contextmanager
