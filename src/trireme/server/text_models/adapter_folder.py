@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ PATIENCE_S: Final = 2.0
 
 class AdapterFolder:
     """Used on the event loop's thread. It has a thread of its own: where its disk does not answer, other folders do,
-    and whoever asks for this one is told what was there the last time."""
+    and whoever asks for this one is told what was found the last time."""
 
     def __init__(self, folder: Path, patience_s: float = PATIENCE_S) -> None:
         self._folder = folder
@@ -30,37 +31,77 @@ class AdapterFolder:
         self._listing = AdapterListing(folder)
         self._thread = create_threads("adapters", most=1)
         self._names: Collection[str] = ()
+        """Those of the last look at all."""
+        self._found: set[str] = set()
+        """Those that were found alone since then."""
+        self._waiting = 0
+        self._begun_s = 0.0
+        """When the look began that is under way."""
         self._late: asyncio.Future[Any] | None = None
         self._is_closed = False
 
     async def names(self) -> Collection[str]:
         """Those of all adapters."""
-        found = await self._look(self._listing.folders)
-        if found is not None:
-            self._names = found
+        await self._look(self._listing.folders, self._keep_all)
         return self._names
 
     async def has(self, name: str) -> bool:
         """Whether there is an adapter of that name, without a look at the others."""
-        found = await self._look(partial(has_adapter, self._folder, name))
-        return name in self._names if found is None else found
+        found = await self._look(partial(has_adapter, self._folder, name), partial(self._keep, name))
+        return name in self._names or name in self._found if found is None else found
 
     def close(self) -> None:
         """Lets the thread end, once it can."""
         self._is_closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _look(self, look: Callable[[], T]) -> T | None:
-        """What a look finds; None where it takes too long. Nobody waits behind one that does, or begins another."""
+    def _keep_all(self, names: Collection[str]) -> None:
+        self._names = names
+        self._found.clear()
+
+    def _keep(self, name: str, is_there: bool) -> None:
+        if is_there:
+            self._found.add(name)
+        else:
+            self._found.discard(name)
+
+    async def _look(self, look: Callable[[], T], keep: Callable[[T], None]) -> T | None:
+        """What a look finds, which is kept; None where it takes too long, and then it is kept when it comes. Nobody
+        waits behind one that does, or begins another; behind those that answer everybody waits."""
         if self._is_closed or (self._late is not None and not self._late.done()):
             return None
-        under_way = asyncio.get_running_loop().run_in_executor(self._thread, look)
-        await asyncio.wait((under_way,), timeout=self._patience_s)
+        if not self._waiting:
+            self._begun_s = time.monotonic()
+        self._waiting += 1
+        work = self._thread.submit(self._begin, look)
+        under_way = asyncio.wrap_future(work)
+        try:
+            while not under_way.done() and (left_s := self._begun_s + self._patience_s - time.monotonic()) > 0:
+                await asyncio.wait((under_way,), timeout=left_s)
+        finally:
+            self._waiting -= 1
         if under_way.done():
-            return None if under_way.cancelled() else under_way.result()
-        if self._late is None or self._late.done():
+            if under_way.cancelled():
+                return None
+            found = under_way.result()
+            keep(found)
+            return found
+        if not work.cancel():
             self._late = under_way
+            under_way.add_done_callback(partial(self._keep_late, keep))
             log.warning("the folder of adapters '%s' does not answer: those of the last look are listed", self._folder)
-        else:
-            under_way.cancel()
         return None
+
+    def _begin(self, look: Callable[[], T]) -> T:
+        """On the folder's thread."""
+        self._begun_s = time.monotonic()
+        return look()
+
+    def _keep_late(self, keep: Callable[[T], None], found: asyncio.Future[T]) -> None:
+        if found.cancelled():
+            return
+        error = found.exception()
+        if error is None:
+            keep(found.result())
+        else:
+            log.warning("the folder of adapters '%s' has failed: %s", self._folder, error)

@@ -49,8 +49,7 @@ class TextModels:
         self._health.check_running()
         models = list(self._serving())
         folders = {model.adapters_folder for model in models if model.adapters_folder is not None}
-        for gone in self._folders.keys() - folders:
-            self._folders.pop(gone).close()
+        self._close_others(folders)
         bases = [ListedModel(model.name, model.loaded_s) for model in models]
         if not folders:
             return make(bases)
@@ -80,8 +79,14 @@ class TextModels:
     def _folder(self, path: Path) -> AdapterFolder:
         found = self._folders.get(path)
         if found is None:
+            self._close_others({model.adapters_folder for model in self._serving()})
             found = self._folders[path] = AdapterFolder(path)
         return found
+
+    def _close_others(self, folders: Collection[Path | None]) -> None:
+        """Those that no model has any more."""
+        for gone in self._folders.keys() - folders:
+            self._folders.pop(gone).close()
 
     def _serving(self) -> Iterator[Model]:
         newest = {model.name: model for model in self._registry.models.serving()}

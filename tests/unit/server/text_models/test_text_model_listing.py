@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,3 +130,88 @@ def test_a_folder_that_never_answers_keeps_nobody_waiting_for_long(
     asyncio.run(story())
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert threading.active_count() < 10
+
+
+def test_what_a_late_look_finds_is_kept(monkeypatch: pytest.MonkeyPatch, adapters: Path) -> None:
+    answers = threading.Event()
+
+    def look(folder: Path, name: str) -> bool:
+        assert answers.wait(30)
+        return (folder / name).is_dir()
+
+    monkeypatch.setattr(adapter_folder, "has_adapter", look)
+    folder = AdapterFolder(adapters, patience_s=0.05)
+
+    async def story() -> None:
+        assert not await folder.has("french")
+        answers.set()
+        assert folder._late is not None
+        await asyncio.wait((folder._late,), timeout=30)
+        await asyncio.sleep(0)
+        answers.clear()
+        assert await asyncio.wait_for(folder.has("french"), 30)
+
+    asyncio.run(story())
+    answers.set()
+    folder.close()
+
+
+def test_a_late_look_that_fails_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, adapters: Path
+) -> None:
+    answers = threading.Event()
+
+    def look(folder: Path, name: str) -> bool:
+        assert answers.wait(30)
+        raise OSError("stale file handle")
+
+    monkeypatch.setattr(adapter_folder, "has_adapter", look)
+    folder = AdapterFolder(adapters, patience_s=0.05)
+
+    async def story() -> None:
+        assert not await folder.has("french")
+        answers.set()
+        assert folder._late is not None
+        await asyncio.wait((folder._late,), timeout=30)
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+    folder.close()
+    assert caplog.messages[1].endswith("has failed: stale file handle")
+
+
+def test_many_short_looks_are_not_taken_for_one_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, adapters: Path
+) -> None:
+    patience_s = 0.4
+
+    def look(folder: Path, name: str) -> bool:
+        time.sleep(patience_s / 20)
+        return (folder / name).is_dir()
+
+    monkeypatch.setattr(adapter_folder, "has_adapter", look)
+    folder = AdapterFolder(adapters, patience_s)
+
+    async def story() -> None:
+        assert await asyncio.gather(*(folder.has("german") for _ in range(40))) == [True] * 40
+
+    asyncio.run(story())
+    folder.close()
+    assert not caplog.records
+
+
+def test_the_thread_of_a_folder_ends_with_its_last_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folders: dict[str, Path | None] = {}
+    models = models_of(monkeypatch, folders)
+    serving: Any = SimpleNamespace(name="base", loaded_s=7, adapters_folder=tmp_path / "one", config=None)
+    models._registry.models.serving().append(serving)  # type: ignore[attr-defined]
+
+    async def story() -> None:
+        assert await models.find("base:french") is None
+        (first,) = models._folders.values()
+        serving.adapters_folder = tmp_path / "two"
+        assert await models.find("base:french") is None
+        assert list(models._folders) == [tmp_path / "two"]
+        assert first._is_closed
+
+    asyncio.run(story())
