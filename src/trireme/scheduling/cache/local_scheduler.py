@@ -72,13 +72,7 @@ class LocalCacheScheduler:
         end_ns = self._clock()
         self._cache.stats.lookup_ns += end_ns - start_ns
         if entry is None:
-            respond = request.respond
-            request.respond = CacheFiller(self.keep, key, respond, end_ns - start_ns)
-            try:
-                self._inner.enqueue(request)
-            except Exception:
-                request.respond = respond  # which whoever is told of the refusal lets go of
-                raise
+            execute(self._inner, request, CacheFiller(self.keep, key, request.respond, end_ns - start_ns))
             return
         answer_hit(self._inner, self._stats, request, entry.response(), start_ns, end_ns)
 
@@ -137,6 +131,17 @@ class CacheFiller(Generic[K]):
         except Exception:
             log.exception("the response cache failed to keep a response, which is passed on all the same")
         self._respond(response)
+
+
+def execute(inner: CachedScheduler, request: InferenceRequest, filler: RespondCallback) -> None:
+    """A request that the cache did not know; where it is refused it is as it came."""
+    respond = request.respond
+    request.respond = filler
+    try:
+        inner.enqueue(request)
+    except Exception:
+        request.respond = respond  # which whoever is told of the refusal lets go of
+        raise
 
 
 async def _digest_in_turn(request: InferenceRequest) -> bytes:

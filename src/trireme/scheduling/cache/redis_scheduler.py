@@ -8,7 +8,13 @@ from trireme.core.response import InferenceResponse
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.cache.key import is_long_to_digest, request_digest
 from trireme.scheduling.cache.local import CachedResponse
-from trireme.scheduling.cache.local_scheduler import CachedScheduler, CacheFiller, answer_hit, is_worth_keeping
+from trireme.scheduling.cache.local_scheduler import (
+    CachedScheduler,
+    CacheFiller,
+    answer_hit,
+    execute,
+    is_worth_keeping,
+)
 from trireme.scheduling.cache.lookups import CacheLookups
 from trireme.scheduling.cache.redis import RedisResponseCache, entry_key
 
@@ -98,5 +104,4 @@ class RedisCacheScheduler:
             answer_hit(self._inner, self._stats, request, entry.response(), start_ns, self._clock())
 
     def _execute(self, request: InferenceRequest, key: str | None, start_ns: int) -> None:
-        request.respond = CacheFiller(self.keep, key, request.respond, self._clock() - start_ns)
-        self._inner.enqueue(request)
+        execute(self._inner, request, CacheFiller(self.keep, key, request.respond, self._clock() - start_ns))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from trireme.config.model_config import QueuePolicy
+from trireme.core.errors import UnavailableError
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.scheduling.cache.local import CachedResponse
@@ -152,6 +153,17 @@ def test_answers_keep_the_order_where_it_is_preserved(bench: Any, is_ordered: bo
         assert bench.client.order[0] == ("a" if is_ordered else "b")
 
     asyncio.run(story())
+
+
+def test_a_refused_request_is_as_it_came(bench: Any) -> None:
+    desk = Desk(bench)
+    desk.cache.is_usable = False
+    asyncio.run(bench.scheduler.stop())
+    request = bench.client.request("late")
+    respond = request.respond
+    with pytest.raises(UnavailableError):
+        desk.scheduler.enqueue(request)
+    assert request.respond is respond
 
 
 def test_a_request_that_cannot_be_enqueued_behind_the_lookup_is_answered(
