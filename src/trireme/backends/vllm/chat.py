@@ -53,7 +53,7 @@ class Chat:
             )
         except template_error as error:
             raise InvalidRequestError(f"the model's chat template refuses the messages: {error}") from error
-        except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             told = f"{type(error).__name__}: {error}"
             raise InvalidRequestError(f"the model's chat template fails on the messages: {told}") from error
         return list(ids)

@@ -15,6 +15,7 @@ from trireme.backends.vllm.chat import read_chat
 TEMPLATE = (
     "{% for message in messages %}{% if message.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
     "{{ message['content'] + tone }}{% endfor %}{{ 1 + bonus if bonus else '' }}"
+    "{{ 1 % parts if parts is defined else '' }}"
 )
 MESSAGES = [{"role": "user", "content": "one"}]
 
@@ -53,7 +54,7 @@ def test_messages_that_the_template_refuses_are_the_clients_mistake() -> None:
         tokens([{"role": "system", "content": "one"}])
 
 
-@pytest.mark.parametrize("values", [{"bonus": "x"}, {"continue_final_message": True}])
+@pytest.mark.parametrize("values", [{"bonus": "x"}, {"parts": 0}, {"continue_final_message": True}])
 def test_so_are_those_on_which_it_fails(values: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError, match=r"^the model's chat template fails on the messages: \w+Error: "):
         tokens(MESSAGES, **values)
