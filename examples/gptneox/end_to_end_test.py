@@ -55,7 +55,7 @@ def ask_one_by_one(asker, flags):
     lengths = each(flags.output_len, np.uint32)
     log.info("%s Preprocessing %s", RULE, RULE)
     before = asker.ask("preprocessing", QUERY=strings(PROMPTS), REQUEST_OUTPUT_LEN=lengths, **texts)
-    wishes = wishes_of(flags)
+    options = options_of(flags)
     written = asker.ask(
         "fastertransformer",
         input_ids=before["INPUT_ID"],
@@ -63,7 +63,7 @@ def ask_one_by_one(asker, flags):
         request_output_len=before["REQUEST_OUTPUT_LEN"],
         bad_words_list=before["BAD_WORDS_IDS"],
         stop_words_list=before["STOP_WORDS_IDS"],
-        **wishes,
+        **options,
         is_return_log_probs=each(flags.return_log_probs, bool),
     )
     log.info("TOKENS_BATCH: %s", written["output_ids"])
@@ -75,12 +75,12 @@ def ask_one_by_one(asker, flags):
         INPUT_1=lengths,
         INPUT_2=strings(BAD_WORDS),
         INPUT_3=strings(STOP_WORDS),
-        **wishes,
+        **options,
         is_return_log_probs=each(True, bool),
     )
 
 
-def wishes_of(flags):
+def options_of(flags):
     """How tokens are chosen, and where answers end."""
     whole = {"runtime_top_k": flags.topk, "beam_width": flags.beam_width}
     if flags.model_variant == "gpt":

@@ -250,7 +250,7 @@ def main() -> None:
             checks.end_all()
         os._exit(0)
     except BaseException as error:
-        print(f"the process that tries grammars ends: {error!r}", file=sys.stderr, flush=True)
+        print(f"the process that checks grammars ends: {error!r}", file=sys.stderr, flush=True)
     finally:
         os._exit(1)
 

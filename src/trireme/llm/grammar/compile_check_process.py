@@ -46,7 +46,7 @@ class CheckProcess:
         try:
             self._process = HelperProcess(str(_PROGRAM))
         except OSError as error:
-            raise CheckUnavailableError(f"the process that tries grammars cannot be started: {error}") from None
+            raise CheckUnavailableError(f"the process that checks grammars cannot be started: {error}") from None
         self._numbers = itertools.count(1)
         self._sending = threading.Lock()
         self._changed = threading.Condition()
@@ -64,7 +64,7 @@ class CheckProcess:
         except RuntimeError as error:  # there is no thread left
             reason = f": {error}"
         self.end()
-        raise CheckUnavailableError(f"the process that tries grammars cannot be started{reason}")
+        raise CheckUnavailableError(f"the process that checks grammars cannot be started{reason}")
 
     def _is_ready(self) -> bool:
         """Waits until it has read the vocabulary."""
@@ -110,7 +110,7 @@ class CheckProcess:
         if found is None:
             self.kill()
             self._be_over()
-            raise CheckUnavailableError("the process that tries grammars does not answer; send the request again")
+            raise CheckUnavailableError("the process that checks grammars does not answer; send the request again")
         return CheckResult(None, "", 0) if found.exit_code == -signal.SIGKILL else found
 
     def _heard_of(self, number: int, limit: float, is_wanted: IsWanted) -> CheckResult | None:
@@ -120,7 +120,7 @@ class CheckProcess:
             while (found := self._under_way[number]) is None:
                 left_s = limit - time.monotonic()
                 if self._is_over:
-                    raise CheckUnavailableError("the process that tries grammars was killed; send the request again")
+                    raise CheckUnavailableError("the process that checks grammars was killed; send the request again")
                 if not is_wanted():  # which is asked once: others may want it the moment after
                     raise NotWantedError
                 if left_s <= 0:

@@ -102,7 +102,7 @@ class CompileChecks:
                 raise CheckUnavailableError("the engine is closed") from None
             raise
         if found.failure:
-            raise CheckUnavailableError(f"a grammar cannot be tried: {found.failure}")
+            raise CheckUnavailableError(f"a grammar cannot be checked: {found.failure}")
         if found.reason:
             raise CompileCheckError(found.reason)
         if found.exit_code in (None, -signal.SIGPROF):
@@ -113,10 +113,10 @@ class CompileChecks:
             most = compile_check_main.MAX_MEMORY_BYTES >> 20
             raise CompileCheckError(f"it takes more than {most} MiB of memory", is_costly=True)
         if found.exit_code == -signal.SIGKILL:
-            raise CheckUnavailableError("the process that tries grammars was killed; send the request again")
+            raise CheckUnavailableError("the process that checks grammars was killed; send the request again")
         if found.exit_code:
             raise CheckUnavailableError(
-                f"the process that tried a grammar ended with {found.exit_code}; send the request again"
+                f"the process that checked a grammar ended with {found.exit_code}; send the request again"
             )
         return found
 

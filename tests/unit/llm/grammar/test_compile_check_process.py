@@ -1,4 +1,4 @@
-"""A process that tries grammars and ends, hangs or lacks something: no grammar is blamed, and the next has another."""
+"""A process that checks grammars and ends, hangs or lacks something: no grammar is blamed, and the next has another."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def kill_once_at_work(pid: int, is_child: bool, number: int) -> None:
 @pytest.mark.parametrize(
     ("is_child", "number", "told"),
     [
-        (False, signal.SIGKILL, "that tries grammars was killed"),
-        (True, signal.SIGKILL, "that tries grammars was killed"),
-        (True, signal.SIGTERM, "that tried a grammar ended with -15"),
+        (False, signal.SIGKILL, "that checks grammars was killed"),
+        (True, signal.SIGKILL, "that checks grammars was killed"),
+        (True, signal.SIGTERM, "that checked a grammar ended with -15"),
     ],
 )
 def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar(is_child: bool, number: int, told: str) -> None:
@@ -128,7 +128,7 @@ def test_what_the_machine_lacks_is_no_fault_of_the_grammar(
     monkeypatch.setattr(compile_check_process, "_PROGRAM", program)
     pids = set()
     for _ in range(2):
-        with pytest.raises(CheckUnavailableError, match=f"a grammar cannot be tried: .*{told}"):
+        with pytest.raises(CheckUnavailableError, match=f"a grammar cannot be checked: .*{told}"):
             checks.check(GOOD, Bytes)
         pids.add(checks.pid)
     assert len(pids) == 1
