@@ -55,10 +55,16 @@ class Interruption:
             try:
                 handle(message)
             finally:
-                if signal.getsignal(signal.SIGINT) == self._on_press:  # else the model has set its own
+                if self._is_to_be_replaced(signal.getsignal(signal.SIGINT)):  # else the model has set its own
                     signal.signal(signal.SIGINT, signal.SIG_IGN if before is None else before)  # None: none of Python's
                 self._waiting.on_wait = None
                 self._forget()
+
+    def _is_to_be_replaced(self, handler: Any) -> bool:
+        """A debugger leaves its own behind where the model goes on: it would open a prompt in a worker that waits."""
+        debugger = sys.modules.get("bdb")
+        is_debuggers = debugger is not None and isinstance(getattr(handler, "__self__", None), debugger.Bdb)
+        return is_debuggers or handler == self._on_press
 
     def _on_press(self, _number: int, frame: FrameType | None) -> None:
         if _is_in_model(frame):

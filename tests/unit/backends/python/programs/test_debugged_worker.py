@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from meanwhile import meanwhile
+from waiting import until
 
 from trireme.backends.python.channel import messages
 
@@ -76,6 +78,31 @@ def test_a_handler_that_a_debugged_model_sets_stays_between_its_requests(start: 
             heard, _, _ = select.select([worker.process.stdout], [], [], 0.2)
         assert heard
         assert worker.process.stdout.readline() == "mine\n"
+
+
+def test_the_handler_of_a_debugger_does_not_stay_between_requests(start: Callable[..., Any]) -> None:
+    worker = start(
+        """
+        import io, pdb, signal
+        class TritonPythonModel:
+            def initialize(self, args):
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # as it is in workers of a server
+            def execute(self, requests):
+                pdb.Pdb(stdin=io.StringIO("continue\\n"), stdout=io.StringIO()).set_trace()
+                return [pb_utils.InferenceResponse([]) for _ in requests]
+        """,
+        is_debug=True,
+    )
+    for _ in range(2):
+        worker.execute()
+        assert worker.receive()[0] == messages.RESULTS
+    ignored = 1 << (signal.SIGINT - 1)
+
+    def is_ignored() -> bool:
+        status = Path(f"/proc/{worker.process.pid}/status").read_text()
+        return bool(int(status.split("SigIgn:")[1].split()[0], 16) & ignored)
+
+    until(is_ignored)
 
 
 def test_ctrl_c_while_debugging_cuts_no_answer(start: Callable[..., Any]) -> None:
