@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,7 @@ import orjson
 import pytest
 
 from trireme.core.elements import encode_bytes
-from trireme.core.errors import InternalError
+from trireme.core.errors import CancelledError, InternalError
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.http import answers
@@ -101,9 +103,23 @@ def answered(
 def test_a_stop_text_ends_the_request_of_a_long_answer_too(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     reader = ResponseReader(FORM, ModelInput({}, {}, (), 0, 1, stops=("xxx",)), Usage())
     ended: list[bool] = []
-    reader.end_request = lambda: ended.append(True)
-    sent, _ = answered(monkeypatch, [response(count, is_final=False) for _ in range(5)], reader=reader)
+    kept = KeptAnswer()
+
+    def end(respond: Callable[[InferenceResponse], None]) -> None:
+        ended.append(True)
+        respond(InferenceResponse.of_error(CancelledError("ended")))  # at once, as an ensemble does it
+
+    receiver = WholeAnswer.receiver
+
+    def heard(answer: WholeAnswer, asked: ResponseReader) -> Callable[[InferenceResponse], None]:
+        respond = receiver(answer, asked)
+        asked.end_request = partial(end, respond)
+        return respond
+
+    monkeypatch.setattr(WholeAnswer, "receiver", heard)
+    sent, _ = answered(monkeypatch, [response(count, is_final=False) for _ in range(5)], kept, reader)
     assert ended == [True]
+    assert kept.failures == []
     (choice,) = sent["choices"]
     assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
 

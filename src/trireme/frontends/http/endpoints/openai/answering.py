@@ -159,8 +159,8 @@ class WholeAnswer(GenerationAnswer):
             return
         if reader.is_stopped and not is_final:
             self.take(reader.close(), is_last=False)
+            reader.is_over = is_final = True  # what is answered to the end of the request comes back here
             reader.end_request()
-            is_final = True
         reader.is_over = is_final
         self._open_count -= is_final
         if not self._open_count:
