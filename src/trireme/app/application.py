@@ -239,7 +239,7 @@ class _Application:
         metadata = self._server.metadata.server()
         rows = _brief_rows(report) if is_told else report.rows
         log_tables(self._options, backends, rows, metadata, is_brief=self._on_ready is not None)
-        tell_of_debugging(self._options, [name for name, _, _ in rows])
+        tell_of_debugging(self._options, [name for name, _, _ in report.rows])
         if self._on_failures is not None:
             self._on_failures(report.failures)
         if report.is_ok:

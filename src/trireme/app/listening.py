@@ -80,7 +80,8 @@ def _bind_error(family: int, where: Any, is_shared: bool, is_one_of_several: boo
             if family == socket.AF_INET6 and is_one_of_several:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind(where)
-            listening.listen()
+            if not is_shared:  # whose connections would come here, and be lost
+                listening.listen()
     except OSError as error:
         return error.errno
     return None
