@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from trireme.core.errors import UnavailableError
 from trireme.huggingface.adapters import AdapterListing
 from trireme.server.text_models import adapter_folder, listing
 from trireme.server.text_models.adapter_folder import AdapterFolder
@@ -94,7 +94,7 @@ def test_a_folder_that_never_answers_keeps_nobody_waiting_for_long(
     (dead / "greek").mkdir()
     (dead / "greek" / "adapter_config.json").write_text("{}")
     models = models_of(monkeypatch, {"base": adapters, "away": dead})
-    monkeypatch.setattr(listing, "AdapterFolder", partial(AdapterFolder, patience_s=0.2))
+    monkeypatch.setattr(listing, "AdapterFolder", partial(AdapterFolder, patience_s=30))
     answers = threading.Event()
     answers.set()
     look = AdapterListing.folders
@@ -111,9 +111,10 @@ def test_a_folder_that_never_answers_keeps_nobody_waiting_for_long(
     async def story() -> None:
         all_names = ["base", "base:french", "base:german", "away", "away:greek"]
         assert await names() == all_names
+        models._folders[dead]._patience_s = 0.2
         answers.clear()
         many = [names() for _ in range(50)]
-        assert await asyncio.wait_for(asyncio.gather(*many), 5) == [all_names] * 50
+        assert await asyncio.wait_for(asyncio.gather(*many), 25) == [all_names] * 50
         for _ in range(50):  # at once: the folder is known not to answer
             assert await asyncio.wait_for(models.nearest("base:frensh"), 5) == "base:french"
             assert await models.find("base:french") == ListedModel("base:french", 7, "base")
@@ -143,16 +144,16 @@ def test_what_a_late_look_finds_is_kept(monkeypatch: pytest.MonkeyPatch, adapter
     folder = AdapterFolder(adapters, patience_s=0.05)
 
     async def story() -> None:
-        assert not await folder.has("french")
+        with pytest.raises(UnavailableError, match="does not answer: try again in a moment"):
+            await folder.has("french")
         answers.set()
-        assert folder._late is not None
-        await asyncio.wait((folder._late,), timeout=30)
-        await asyncio.sleep(0)
+        await ended(folder._late)
         answers.clear()
         assert await asyncio.wait_for(folder.has("french"), 30)
+        answers.set()
+        await ended(folder._late)
 
     asyncio.run(story())
-    answers.set()
     folder.close()
 
 
@@ -161,36 +162,36 @@ def test_a_late_look_that_fails_is_told(
 ) -> None:
     answers = threading.Event()
 
-    def look(folder: Path, name: str) -> bool:
+    def look(asked: AdapterListing) -> Any:
         assert answers.wait(30)
         raise OSError("stale file handle")
 
-    monkeypatch.setattr(adapter_folder, "has_adapter", look)
+    monkeypatch.setattr(AdapterListing, "folders", look)
     folder = AdapterFolder(adapters, patience_s=0.05)
 
     async def story() -> None:
-        assert not await folder.has("french")
+        assert await folder.names() == ()
         answers.set()
-        assert folder._late is not None
-        await asyncio.wait((folder._late,), timeout=30)
-        await asyncio.sleep(0)
+        await ended(folder._late)
 
     asyncio.run(story())
     folder.close()
+    assert caplog.messages[0].endswith("does not answer: what is in it is not known yet")
     assert caplog.messages[1].endswith("has failed: stale file handle")
 
 
 def test_many_short_looks_are_not_taken_for_one_that_hangs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, adapters: Path
 ) -> None:
-    patience_s = 0.4
+    now_s = 0.0
 
     def look(folder: Path, name: str) -> bool:
-        time.sleep(patience_s / 20)
+        nonlocal now_s
+        now_s += 20
         return (folder / name).is_dir()
 
     monkeypatch.setattr(adapter_folder, "has_adapter", look)
-    folder = AdapterFolder(adapters, patience_s)
+    folder = AdapterFolder(adapters, patience_s=30, clock=lambda: now_s)
 
     async def story() -> None:
         assert await asyncio.gather(*(folder.has("german") for _ in range(40))) == [True] * 40
@@ -200,16 +201,42 @@ def test_many_short_looks_are_not_taken_for_one_that_hangs(
     assert not caplog.records
 
 
+def test_a_look_that_hangs_is_known_also_where_who_asked_has_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, adapters: Path
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(adapter_folder, "has_adapter", lambda folder, name: answers.wait(30))
+    folder = AdapterFolder(adapters, patience_s=0.05)
+
+    async def story() -> None:
+        asked = asyncio.create_task(folder.has("german"))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait((asked,))
+        with pytest.raises(UnavailableError):
+            await folder.has("german")
+        answers.set()
+        await ended(folder._late)
+
+    asyncio.run(story())
+    folder.close()
+    assert len(caplog.records) == 1
+
+
+async def ended(look: asyncio.Future[Any] | None) -> None:
+    assert look is not None
+    await asyncio.wait((look,), timeout=30)
+    await asyncio.sleep(0)
+
+
 def test_the_thread_of_a_folder_ends_with_its_last_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folders: dict[str, Path | None] = {}
-    models = models_of(monkeypatch, folders)
-    serving: Any = SimpleNamespace(name="base", loaded_s=7, adapters_folder=tmp_path / "one", config=None)
-    models._registry.models.serving().append(serving)  # type: ignore[attr-defined]
+    models = models_of(monkeypatch, {"base": tmp_path / "one"})
+    (serving,) = models._registry.models.serving()
 
     async def story() -> None:
         assert await models.find("base:french") is None
         (first,) = models._folders.values()
-        serving.adapters_folder = tmp_path / "two"
+        serving.adapters_folder = tmp_path / "two"  # type: ignore[misc]
         assert await models.find("base:french") is None
         assert list(models._folders) == [tmp_path / "two"]
         assert first._is_closed
