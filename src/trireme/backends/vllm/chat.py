@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from trireme.backends.llm.sampling_options import number, read_json
 from trireme.backends.served_engine.refusals import InvalidRequestError
 from trireme.llm.tokenizer.port import Tokenizer
+
+log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 _RESERVED = ("self", "messages", "conversation", "tools", "add_generation_prompt", "tokenize", "return_dict")
@@ -42,7 +45,7 @@ class Chat:
         if not getattr(tokenizer, "chat_template", None):
             raise InvalidRequestError("'messages' need a chat template, which the model's tokenizer does not have")
         make: Callable[..., Sequence[int]] = tokenizer.apply_chat_template
-        template_error = importlib.import_module("jinja2").TemplateError
+        jinja2 = importlib.import_module("jinja2")
         try:
             ids = make(
                 self.messages,
@@ -51,10 +54,13 @@ class Chat:
                 return_dict=False,
                 **self.values,
             )
-        except template_error as error:
+        except jinja2.TemplateSyntaxError:
+            raise  # the model's, whatever the messages are
+        except jinja2.TemplateError as error:
             raise InvalidRequestError(f"the model's chat template refuses the messages: {error}") from error
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             told = f"{type(error).__name__}: {error}"
+            log.info("the chat template failed on messages", exc_info=True)  # which may be the template's own fault
             raise InvalidRequestError(f"the model's chat template fails on the messages: {told}") from error
         return list(ids)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jinja2
 import pytest
 import tiny_tokenizers
 import transformers
@@ -58,3 +59,10 @@ def test_messages_that_the_template_refuses_are_the_clients_mistake() -> None:
 def test_so_are_those_on_which_it_fails(values: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError, match=r"^the model's chat template fails on the messages: \w+Error: "):
         tokens(MESSAGES, **values)
+
+
+def test_a_template_that_cannot_be_read_is_no_mistake_of_the_client() -> None:
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tiny_tokenizers.byte_level())
+    tokenizer.chat_template = "{% for message in messages %}"
+    with pytest.raises(jinja2.TemplateSyntaxError):
+        read_chat(json.dumps(MESSAGES), {}).tokens_of(tokenizer)
