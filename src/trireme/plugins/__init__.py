@@ -2,6 +2,7 @@
 
 from trireme.backends.python.host.backend import PythonBackend
 from trireme.backends.services import BackendServices, ModelSource
+from trireme.config.message import ConfigMessage, copy_of
 from trireme.config.model_config import ModelConfig
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.errors import ErrorKind, ServingError
@@ -16,6 +17,7 @@ __all__ = [
     "Batch",
     "BatchRunner",
     "BatchTiming",
+    "ConfigMessage",
     "ErrorKind",
     "InferenceRequest",
     "InferenceResponse",
@@ -25,4 +27,5 @@ __all__ = [
     "PythonBackend",
     "ServingError",
     "Tensor",
+    "copy_of",
 ]
