@@ -90,7 +90,7 @@ class ResponseStages:
             if self._output_parameters is None:
                 self._respond(guarded)
             else:
-                self._form(request, self._output_parameters, guarded)
+                self._apply(request, self._output_parameters, guarded)
         if trace is not None and response.is_final and trace.parent is None:
             self._model.stats.counting_failures.guard(self._tracing.finish, trace)
 
@@ -110,23 +110,23 @@ class ResponseStages:
         if any(tensor.name in reshapes for tensor in response.outputs):
             response.outputs = [_reshaped(self._model, tensor) for tensor in response.outputs]
 
-    def _form(
+    def _apply(
         self, request: InferenceRequest | None, output_parameters: OutputParameters, response: InferenceResponse
     ) -> None:
         """Passes the response on as the client wants it. Finding classes in a large tensor is long work, and later
         responses wait for it."""
-        formed = partial(apply_output_parameters, self._model, output_parameters, response)
+        applied = partial(apply_output_parameters, self._model, output_parameters, response)
         had_error = response.error is not None
         if _is_long(output_parameters, response):
             if self._work is None:
                 self._work = OrderedWork(asyncio.get_running_loop(), self._threads, partial(_lose, self._respond))
-            self._work.compute(formed, partial(self._pass_formed, request, had_error))
+            self._work.compute(applied, partial(self._pass_on, request, had_error))
         elif self._work is not None:
-            self._work.follow(lambda: self._pass_formed(request, had_error, formed()))
+            self._work.follow(lambda: self._pass_on(request, had_error, applied()))
         else:
-            self._pass_formed(request, had_error, formed())
+            self._pass_on(request, had_error, applied())
 
-    def _pass_formed(self, request: InferenceRequest | None, had_error: bool, response: InferenceResponse) -> None:
+    def _pass_on(self, request: InferenceRequest | None, had_error: bool, response: InferenceResponse) -> None:
         if response.error is not None and not had_error:
             _note_failure(request, response.error)
         self._respond(response)
@@ -140,7 +140,7 @@ def apply_output_parameters(
     if response.error is not None:
         return response
     try:
-        response.outputs = [_formed(model, output_parameters, tensor) for tensor in response.outputs]
+        response.outputs = [_with_parameters(model, output_parameters, tensor) for tensor in response.outputs]
         return response
     except ServingError as error:
         return InferenceResponse([], error, is_final=response.is_final)
@@ -149,7 +149,7 @@ def apply_output_parameters(
         return InferenceResponse([], unwritten_error(error), is_final=response.is_final)
 
 
-def _formed(model: Model, output_parameters: OutputParameters, tensor: Tensor) -> Tensor:
+def _with_parameters(model: Model, output_parameters: OutputParameters, tensor: Tensor) -> Tensor:
     count = output_parameters.class_counts.get(tensor.name)
     if count is not None:
         tensor = classify(tensor, count, model.labels(tensor.name), model.max_batch_size > 0)

@@ -74,7 +74,7 @@ Prepare = Callable[[IsWanted], Prepared]
 @dataclass(slots=True, eq=False)
 class _Waiting:
     waiter: Waiter
-    make: Prepare
+    prepare: Prepare
     deadline: float | None
     needed: Hashable
     """What others may wait for as well; an object of its own, where nobody else does."""
@@ -121,16 +121,16 @@ class WaitingRequests:
     def add(
         self,
         waiter: Waiter,
-        make: Prepare,
+        prepare: Prepare,
         deadline: float | None = None,
         needed: Hashable = None,
     ) -> None:
-        """Lets `make` be called in a thread of this; what it raises becomes the answer.
+        """Lets `prepare` be called in a thread of this; what it raises becomes the answer.
 
         Raises EngineBusyError where too many wait. `deadline` is one of `time.monotonic`. Those for which the same is
         `needed` are begun one after another.
         """
-        one = _Waiting(waiter, make, deadline, object() if needed is None else needed)
+        one = _Waiting(waiter, prepare, deadline, object() if needed is None else needed)
         with self._lock:
             if self._max_waiting and self._count >= self._max_waiting:
                 raise EngineBusyError(
@@ -207,7 +207,7 @@ class WaitingRequests:
                 one.end(reason)
             return
         try:
-            made = one.make(partial(self._is_wanted, one.needed))
+            made = one.prepare(partial(self._is_wanted, one.needed))
         except NotWantedError:
             return
         except Exception as error:

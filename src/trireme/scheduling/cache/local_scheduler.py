@@ -72,7 +72,7 @@ class LocalCacheScheduler:
         end_ns = self._clock()
         self._cache.stats.lookup_ns += end_ns - start_ns
         if entry is None:
-            execute(self._inner, request, CacheFiller(self.keep, key, request.respond, end_ns - start_ns))
+            enqueue_filling(self._inner, request, CacheFiller(self.keep, key, request.respond, end_ns - start_ns))
             return
         answer_hit(self._inner, self._stats, request, entry.response(), start_ns, end_ns)
 
@@ -133,7 +133,7 @@ class CacheFiller(Generic[K]):
         self._respond(response)
 
 
-def execute(inner: CachedScheduler, request: InferenceRequest, filler: RespondCallback) -> None:
+def enqueue_filling(inner: CachedScheduler, request: InferenceRequest, filler: RespondCallback) -> None:
     """A request that the cache did not know; where it is refused it is as it came."""
     respond = request.respond
     request.respond = filler

@@ -12,7 +12,7 @@ from trireme.scheduling.cache.local_scheduler import (
     CachedScheduler,
     CacheFiller,
     answer_hit,
-    execute,
+    enqueue_filling,
     is_worth_keeping,
 )
 from trireme.scheduling.cache.lookups import CacheLookups
@@ -104,4 +104,4 @@ class RedisCacheScheduler:
             answer_hit(self._inner, self._stats, request, entry.response(), start_ns, self._clock())
 
     def _execute(self, request: InferenceRequest, key: str | None, start_ns: int) -> None:
-        execute(self._inner, request, CacheFiller(self.keep, key, request.respond, self._clock() - start_ns))
+        enqueue_filling(self._inner, request, CacheFiller(self.keep, key, request.respond, self._clock() - start_ns))

@@ -160,7 +160,7 @@ class OpenLoop(Driver):
         self._due_ns: int | None = None
         self._gap_ns = 0
         self._looked_ns = 0
-        self._waking = BusyPolling()
+        self._polling = BusyPolling()
         self._free: list[Call] = []
         self._slots = [_Slot() for _ in range(sequences or 0)]
         self._next_slot = 0
@@ -177,11 +177,11 @@ class OpenLoop(Driver):
         if self._due_ns is None or self.is_stopping or self.error is not None:
             return None
         self._looked_ns = monotonic_ns()
-        return self._waking.sleep_ns(self._looked_ns, self._due_ns, self._gap_ns) / 1e9
+        return self._polling.sleep_ns(self._looked_ns, self._due_ns, self._gap_ns) / 1e9
 
     def fire(self) -> None:
         now_ns = monotonic_ns()
-        self._waking.woke(now_ns)
+        self._polling.woke(now_ns)
         for _ in range(_MOST_PER_TURN):
             due_ns = self._due_ns
             if due_ns is None or due_ns > now_ns or not self._take_budget():
