@@ -39,6 +39,7 @@ class _HillClimb:
             for axis in tunable.axes
             if axis.values
         ]
+        self._moves = [(number,) for number in range(len(self._axes))] + self._joint_moves()
         self._found: dict[Point, Result | None] = {}
 
     def run(self) -> list[Result]:
@@ -60,14 +61,29 @@ class _HillClimb:
 
     def _neighbours(self, here: Point, step: int) -> list[Point]:
         found = []
-        for number, (_, _, values) in enumerate(self._axes):
+        for numbers in self._moves:
             for change in (step, -step):
-                index = min(max(here[number] + change, 0), len(values) - 1)
-                point = (*here[:number], index, *here[number + 1 :])
+                point = self._moved(here, numbers, change)
                 if point != here:
                     self._visit(point)
                     found.append(point)
         return found
+
+    def _joint_moves(self) -> list[tuple[int, ...]]:
+        """The axes that all models under one load have: of steps that are equally narrow, to widen one gains nothing,
+        and to widen them all does."""
+        if len(self._space.choices) > 1:
+            return []
+        by_field: dict[str, list[int]] = {}
+        for number, (_, field, _) in enumerate(self._axes):
+            by_field.setdefault(field, []).append(number)
+        return [tuple(numbers) for numbers in by_field.values() if len(numbers) > 1]
+
+    def _moved(self, here: Point, numbers: tuple[int, ...], change: int) -> Point:
+        moved = list(here)
+        for number in numbers:
+            moved[number] = min(max(here[number] + change, 0), len(self._axes[number][2]) - 1)
+        return tuple(moved)
 
     def _visit(self, point: Point) -> None:
         if point not in self._found:

@@ -192,6 +192,20 @@ def test_hill_climbing_comes_near_the_best(name: str) -> None:
     assert len(set(server.trials)) < SPACE.size() / 2
 
 
+def test_hill_climbing_widens_steps_that_are_equally_narrow_together() -> None:
+    steps = tuple(Tunable(name, {}, (Axis("instances", (1, 2, 3)),)) for name in ("first", "second"))
+    rank, measured = Ranking([ModelOptions("chain")]), list[Result]()
+
+    def measure(trial: Trial, is_probe: bool = False, again: Rank | None = None) -> Result:
+        narrowest = min(setting.instances or 1 for _, setting in trial.settings)
+        measured.append(Result(trial, (Measured("chain", {"perf_throughput": 100.0 * narrowest}),)))
+        return measured[-1]
+
+    quick(Space(steps, (LoadChoice("chain", (1,), doubled(1, 8)),)), measure, rank, 1)
+    best = rank.by_variant(measured)[0]
+    assert [setting.instances for _, setting in best.settings] == [3, 3]
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_draws_by_density_come_near_the_best(name: str) -> None:
     server, rank = PlayedServer(SERVICES[name]), ranking()
