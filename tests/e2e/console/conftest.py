@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from browser import CHROMIUM, NO_CHROMIUM, Browser, Page
 from console_address import console_of
 from console_models import EXAMPLES, write_all
+from kept_page import NO_VIEW, KeptPage
 from running_server import RunningServer
 
 
@@ -48,47 +49,43 @@ def browser(server: RunningServer) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def first_address(server: RunningServer) -> str:
-    """What a test finds in its page; `about:blank` for tests that all go elsewhere first, since the table of models
-    costs more than what most of them look at."""
-    return console_of(server)
+def first_view() -> str:
+    """What a test finds in its page; `NO_VIEW` for tests that all go elsewhere first, since the table of models costs
+    more than what most of them look at."""
+    return ""
+
+
+@pytest.fixture(scope="module")
+def kept_page(browser: Browser, server: RunningServer) -> Iterator[KeptPage]:
+    """The page of all tests of a file that leave it as they have found it."""
+    kept = KeptPage(browser, server)
+    yield kept
+    kept.close()
 
 
 @pytest.fixture
-def page(browser: Browser, first_address: str) -> Iterator[Page]:
-    """A page of its own for each test, which ends with nothing in the browser's log."""
-    browser.events.clear()
-    opened = browser.open(first_address)
-    yield opened
-    end(opened)
+def page(kept_page: KeptPage, server: RunningServer, first_view: str) -> Iterator[Page]:
+    """A page for each test, which ends with nothing in the browser's log."""
+    taken = kept_page.take()
+    if first_view != NO_VIEW:
+        taken.go(f"{console_of(server)}#/{first_view}")
+    yield taken
+    kept_page.give_back()
+
+
+@pytest.fixture
+def modules(kept_page: KeptPage) -> Iterator[Page]:
+    """A page without a view, for tests that ask its modules alone."""
+    yield kept_page.take()
+    kept_page.give_back()
 
 
 @pytest.fixture
 def watched_page(browser: Browser, server: RunningServer) -> Iterator[Page]:
-    """The same, and each of its requests is written down."""
+    """A page of its own, whose requests are written down."""
     browser.events.clear()
     opened = browser.open(console_of(server), is_watched=True)
     yield opened
-    end(opened)
-
-
-@pytest.fixture(scope="module")
-def idle_page(browser: Browser, server: RunningServer) -> Iterator[Page]:
-    """A page for all tests of a file that ask its modules alone, and leave it as they have found it."""
-    opened = browser.open(console_of(server))
-    yield opened
+    problems = opened.problems()
     opened.close()
-
-
-@pytest.fixture
-def modules(browser: Browser, idle_page: Page) -> Iterator[Page]:
-    """That page, and nothing in the browser's log behind each test."""
-    browser.events.clear()
-    yield idle_page
-    assert idle_page.problems() == []
-
-
-def end(page: Page) -> None:
-    problems = page.problems()
-    page.close()
     assert problems == []

@@ -9,6 +9,7 @@ import sys
 import pytest
 from browser import Page
 from console_address import console_of
+from kept_page import NO_VIEW
 from running_server import RunningServer
 
 KEEP_EVENTS = """(() => {
@@ -23,13 +24,14 @@ SPEED = r"/\d+ tokens · [\d.]+ tokens\/s · first after/"
 
 
 @pytest.fixture(scope="module")
-def first_address() -> str:
-    return "about:blank"
+def first_view() -> str:
+    return NO_VIEW
 
 
 def open_chat(page: Page, server: RunningServer) -> None:
     page.go(console_of(server, "model/scribe/1/chat"))
     page.until("!!document.querySelector('[aria-label=Message]')")
+    page.run("[...document.querySelectorAll('button')].find((one) => one.textContent === 'New conversation').click()")
 
 
 def say(page: Page, text: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kept_page import NO_VIEW
 
 
 @pytest.fixture(scope="module")
-def first_address() -> str:
-    return "about:blank"
+def first_view() -> str:
+    return NO_VIEW
