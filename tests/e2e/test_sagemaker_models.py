@@ -6,8 +6,9 @@ import http.client
 import json
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class TritonPythonModel:
     def initialize(self, args):
         raise MemoryError("out of memory on purpose")
 """
+TRITONSERVER = str(Path(sys.executable).with_name("tritonserver"))
 SERVE = Path(__file__).parents[2] / "examples" / "serve"
 TARGET = "X-Amzn-SageMaker-Target-Model"
 
@@ -53,8 +55,7 @@ class SagemakerServer(RunningServer):
         self.models = folder / "models"
         self.models.mkdir()
         words = [f"--model-repository={self.models}", f"--model-control-mode={mode}", "--allow-sagemaker=true"]
-        program = str(Path(sys.executable).with_name("tritonserver"))
-        self._start(folder, [program, *words, f"--sagemaker-port={self.port}", *port_flags(self.ports)])
+        self._start(folder, [TRITONSERVER, *words, f"--sagemaker-port={self.port}", *port_flags(self.ports)])
 
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -89,6 +90,20 @@ class ContainerServer(SagemakerServer):
             return self.send("GET", "/ping")[0] == 200
         except OSError:
             return False
+
+
+class ForkedContainer(ContainerServer):
+    """The same, but for the last line of the command: the server that it asks for does not start from scratch."""
+
+    def _start(self, folder: Path, command: Sequence[str] | str, **variables: str) -> None:
+        asked, stand_in = folder / "asked", folder / "bin" / "tritonserver"
+        stand_in.parent.mkdir()
+        stand_in.write_text(f'#!/bin/sh\nprintf "%s\\0" "$SAGEMAKER_TRITON_PING_MODE" "$@" > {asked}\n')
+        stand_in.chmod(0o755)
+        path = f"{stand_in.parent}:{variables['PATH']}"
+        subprocess.run(command, cwd=folder, env={**os.environ, **variables, "PATH": path}, check=True)
+        mode, *words = asked.read_text().split("\0")[:-1]
+        super()._start(folder, [TRITONSERVER, *words], **{**variables, "SAGEMAKER_TRITON_PING_MODE": mode})
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +247,7 @@ def test_the_command_of_the_image_serves_the_model_that_is_named(tmp_path: Path,
     shutil.copytree(archives / "ensemble" / "model_repository", tmp_path / "model")
     shutil.copytree(archives / "full" / "model_repository" / "full", tmp_path / "model" / "full")
     wishes = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "whole", "SAGEMAKER_TRITON_LOG_INFO": "false"}
-    with ContainerServer(tmp_path, **wishes, SAGEMAKER_TRITON_LOG_VERBOSE="true") as server:
+    with ForkedContainer(tmp_path, **wishes, SAGEMAKER_TRITON_LOG_VERBOSE="true") as server:
         server.until(server.is_up, START_S)
         status, answer = server.send("POST", "/invocations", int_request(1, 2))
         assert (status, answer["outputs"][0]["data"]) == (200, [3, 4])
@@ -247,7 +262,7 @@ def test_the_command_of_the_image_ends_without_the_model_that_is_named(
 ) -> None:
     shutil.copytree(archives / "one" / "model_repository", tmp_path / "model")
     wishes = {} if is_told else {"SAGEMAKER_TRITON_LOG_ERROR": "false"}
-    with ContainerServer(tmp_path, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="other", **wishes) as server:
+    with ForkedContainer(tmp_path, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="other", **wishes) as server:
         assert server.process.wait(START_S) == 1
         assert ("failed to load 'other': there is no folder of this name" in server.log) == is_told
 
@@ -262,7 +277,7 @@ def test_the_command_of_the_image_opens_what_it_is_told_to(tmp_path: Path, archi
         "SAGEMAKER_TRITON_METRICS_PORT": str(metrics),
         "SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--log-verbose=1 --exit-timeout-secs=7",
     }
-    with ContainerServer(tmp_path, **wishes) as server:
+    with ForkedContainer(tmp_path, **wishes) as server:
         server.until(server.is_up, START_S)
         with closing(http.client.HTTPConnection("127.0.0.1", metrics, timeout=30)) as connection:
             connection.request("GET", "/metrics")
@@ -276,7 +291,7 @@ def test_the_command_of_the_image_keeps_other_ports_from_where_the_platform_forb
     tmp_path: Path, archives: Path
 ) -> None:
     shutil.copytree(archives / "one" / "model_repository", tmp_path / "model")
-    with ContainerServer(tmp_path, SAGEMAKER_TRITON_ALLOW_METRICS="true") as server:
+    with ForkedContainer(tmp_path, SAGEMAKER_TRITON_ALLOW_METRICS="true") as server:
         assert server.process.wait(START_S) == 1
         assert "cannot listen to metrics requests at port 8002, allowed port range is" in server.log
 
@@ -292,7 +307,7 @@ def test_the_command_of_the_image_says_where_the_models_belong(tmp_path: Path, a
 def test_a_model_of_several_that_fails_does_not_end_the_container(
     wish: dict[str, str], is_ready: bool, tmp_path: Path, archives: Path
 ) -> None:
-    with ContainerServer(tmp_path, SAGEMAKER_MULTI_MODEL="true", **wish) as server:
+    with ForkedContainer(tmp_path, SAGEMAKER_MULTI_MODEL="true", **wish) as server:
         server.until(server.is_up, START_S)
         assert server.load("full", archives / "full" / "model_repository")[0] == 507
         assert server.is_up() == is_ready
@@ -300,7 +315,7 @@ def test_a_model_of_several_that_fails_does_not_end_the_container(
 
 def test_the_command_of_the_image_serves_several_models(tmp_path: Path, archives: Path) -> None:
     """None is there at first, not even their folder."""
-    with ContainerServer(tmp_path, SAGEMAKER_MULTI_MODEL="true") as server:
+    with ForkedContainer(tmp_path, SAGEMAKER_MULTI_MODEL="true") as server:
         server.until(server.is_up, START_S)
         assert server.load("abc", archives / "one" / "model_repository") == (200, None)
         assert invoked(server, "abc", 1, 2) == [11, 12]
