@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -160,8 +160,12 @@ class RunningServer:
 
     def _children_called(self, name: str) -> list[int]:
         listing = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        children = [int(child) for child in listing.read_text().split()]
-        return [child for child in children if Path(f"/proc/{child}/comm").read_text() == f"{name}\n"]
+        found = []
+        for child in listing.read_text().split():
+            with suppress(OSError):  # it has ended meanwhile
+                if Path(f"/proc/{child}/comm").read_text() == f"{name}\n":
+                    found.append(int(child))
+        return found
 
 
 def three_ports() -> dict[str, int]:

@@ -78,7 +78,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_model(folder, "impatient", COUNTED, INT_CONFIG + IMPATIENT)
     write_model(folder, "metered", METERED)
     with RunningServer(folder, "--model-control-mode=explicit", "--load-model=*") as server:
-        server.wait_until_listening()
+        server.wait_until_ready()
         yield server
 
 
