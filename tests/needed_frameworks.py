@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-_ALWAYS = {"deploy", "chat"}
-"""Commands whose models are of the hub."""
+_ALWAYS = {"build", "chat", "deploy"}
+"""Commands that read the tensors of models, or whose models are of the hub."""
 _FILES = ("config.pbtxt", "*/config.pbtxt", "*/*/*.py", "*/config.json", "*/*/config.json")
 """The last ones are a model's own, which is served as it is."""
 _SAYS_SO = re.compile(
