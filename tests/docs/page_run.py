@@ -77,6 +77,7 @@ class PageRun:
         self._variables = variables
         self._place = folder
         self._typed = ""
+        self._is_printed_below = False
         self._beside: list[subprocess.Popen[bytes]] = []
         self.moved: dict[str, str] = {}
         """Ports of other programs that the page names, and where they are here."""
@@ -118,6 +119,7 @@ class PageRun:
         self._last = block if is_run else None
         if is_run:
             self._typed = below.typed if below is not None and below.follows else ""
+            self._is_printed_below = below is not None and below.follows and below.language == "text"
             self.printed = self._run(block)
 
     def _run(self, block: Block) -> str:
@@ -215,7 +217,7 @@ class PageRun:
             return ""
         adapted = self._adapted(statement)
         words, variables = command_of(adapted) or (["bash", "-eo", "pipefail", "-c", adapted], {})
-        printed = self._finished(block, soon_steady(words), variables)
+        printed = self._finished(block, soon_steady(words, is_printed_below=self._is_printed_below), variables)
         assert '{"error"' not in printed, f"{block.where}: {statement}\n{printed}"  # streams have it in a body of 200
         return printed
 
@@ -285,13 +287,13 @@ def command_of(statement: str) -> tuple[list[str], dict[str, str]] | None:
     return [str(program), *words[count + 1 :]], dict(word.split("=", 1) for word in words[:count])
 
 
-def soon_steady(words: list[str]) -> list[str]:
+def soon_steady(words: list[str], *, is_printed_below: bool = False) -> list[str]:
     """The words of a load test that goes on until three windows agree, as they may never do beside other tests: here
-    they always do, and are short unless the page says how long they are. So are those of an analysis. Other commands
-    stay as they are."""
+    they always do, and are short (the last word counts) unless the page says how long they are and shows what that
+    prints. So are those of an analysis. Other commands stay as they are."""
     if words[1:2] == ["analyze"] and words[2:3] not in (["analyze"], ["report"]):
         return [*words, "--measurement-interval", "200", "--duration-seconds", "0.1"]
     is_load_test = Path(words[0]).name == "perf_analyzer" or (words[1:2] == ["perf"] and words[2:3] != ["llm"])
     if not is_load_test or "--request-count" in words:
         return words
-    return [*words, "-s", "9999", *([] if "-p" in words else ["-p", "200"])]
+    return [*words, "-s", "9999", *([] if "-p" in words and is_printed_below else ["-p", "200"])]

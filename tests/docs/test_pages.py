@@ -105,9 +105,13 @@ def test_comments_above_a_block_say_what_it_needs_and_how_it_is_compared(tmp_pat
 
 
 def test_load_tests_of_pages_do_not_wait_for_a_quiet_machine() -> None:
-    steady = ["-s", "9999"]
-    assert soon_steady(["bin/perf_analyzer", "-m", "a"])[3:] == [*steady, "-p", "200"]
-    assert soon_steady(["bin/trireme", "perf", "-m", "a", "-p", "9"])[6:] == steady
+    steady, soon = ["-s", "9999"], ["-p", "200"]
+    for is_printed_below in (True, False):
+        without = soon_steady(["bin/perf_analyzer", "-m", "a"], is_printed_below=is_printed_below)
+        assert without[3:] == [*steady, *soon]
+    with_window = ["bin/trireme", "perf", "-m", "a", "-p", "9"]
+    assert soon_steady(with_window, is_printed_below=True) == [*with_window, *steady]
+    assert soon_steady(with_window) == [*with_window, *steady, *soon]
     short = ["--measurement-interval", "200", "--duration-seconds", "0.1"]
     assert soon_steady(["bin/trireme", "analyze", "a"])[3:] == short
     assert soon_steady(["bin/trireme", "analyze", "profile", "-f", "a"])[5:] == short
