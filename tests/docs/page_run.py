@@ -48,6 +48,8 @@ _COMMAND = re.compile(
 """A command of ours or a program in Python, without anything that a shell would act on but quotes: it needs none."""
 _QUOTED = re.compile(r"""'[^'\n]*'|"[^"$`\\!\n]*\"""")
 """A text in which a shell acts on nothing."""
+_PYTHON_AS_IT_IS = re.compile(r"python3? - <<'(\w+)'\n(.*\n)\1", re.DOTALL)
+"""A here-document in which a shell acts on nothing either, and which Python alone gets."""
 _COMMENT = re.compile(r" +#.*")
 _WRAPPERS = {
     "trireme": 'exec "{python}" -m trireme "$@"',
@@ -126,7 +128,7 @@ class PageRun:
         if block.language == "sh":
             return "".join([self._run_statement(block, statement) for statement in block.statements])
         if block.language == "python":
-            return self._run_python(block)
+            return self._run_python(block, self._adapted(block.text))
         if block.language == "pbtxt":
             text_format.Parse(block.text, model_config_pb2.ModelConfig())
         elif block.language == "toml":
@@ -216,14 +218,17 @@ class PageRun:
             self.start_server(statement)
             return ""
         adapted = self._adapted(statement)
+        python = _PYTHON_AS_IT_IS.fullmatch(adapted)
+        if python is not None:
+            return self._run_python(block, python[2])
         words, variables = command_of(adapted) or (["bash", "-eo", "pipefail", "-c", adapted], {})
         printed = self._finished(block, soon_steady(words, is_printed_below=self._is_printed_below), variables)
         assert '{"error"' not in printed, f"{block.where}: {statement}\n{printed}"  # streams have it in a body of 200
         return printed
 
-    def _run_python(self, block: Block) -> str:
+    def _run_python(self, block: Block, text: str) -> str:
         code = self.folder / ".block.py"
-        code.write_text(self._adapted(block.text))
+        code.write_text(text)
         return self._finished(block, [sys.executable, str(RUN_BLOCK), str(code), block.where], {})
 
     def _finished(self, block: Block, command: list[str], variables: dict[str, str]) -> str:
