@@ -51,6 +51,9 @@ class TritonPythonModel:
 MOODY = FORGETFUL.replace("% 10", "% 100").replace("return None", 'raise pb_utils.TritonModelException("not today")')
 
 
+MODELS = ("echo", "priorities", "versions", "forgetful", "moody", "large", "calls")
+
+
 class LeasingServer(ProcessServer):
     """A server that leases workers, whose models are loaded by the tests."""
 
@@ -81,7 +84,7 @@ class LeasingServer(ProcessServer):
 
 
 @pytest.fixture(scope="module")
-def leasing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeasingServer]:
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeasingServer]:
     folder = tmp_path_factory.mktemp("leases")
     repository = folder
     write_model(repository, "echo", ECHO, FIVE_INSTANCES)
@@ -98,12 +101,21 @@ def leasing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeasingServer]
 
 
 @pytest.fixture
-def echo(leasing: LeasingServer) -> Iterator[LeasingServer]:
+def leasing(shared_server: LeasingServer) -> Iterator[LeasingServer]:
+    """The server of all tests, without a model before and behind each."""
+    yield shared_server
+    if shared_server.process.poll() is not None:
+        return  # the test has ended it
+    for model in MODELS:
+        shared_server.unload(model)
+    shared_server.until(shared_server.has_no_worker)
+
+
+@pytest.fixture
+def echo(leasing: LeasingServer) -> LeasingServer:
     """A server whose one model has just been loaded."""
     leasing.load("echo")
-    yield leasing
-    leasing.unload("echo")
-    leasing.until(leasing.has_no_worker)
+    return leasing
 
 
 def test_a_counted_load_is_counted_exactly_while_workers_come_and_go(echo: LeasingServer) -> None:
@@ -126,13 +138,12 @@ def test_slow_and_failed_requests_of_leased_workers_are_listed(leasing: LeasingS
     with Crowd(leasing.ports["http"], "moody") as crowd:
         leasing.until_leased()
         crowd.until_more(2000)
+        leasing.until(lambda: any("queue" in names for names in slowest_phases(leasing, "moody")), 60)
     assert crowd.failures
     leasing.until(lambda: listed(leasing, "moody")["failed_counts"] == {"moody": len(crowd.failures)})
     found = listed(leasing, "moody")
     assert len(found["slowest"]) >= 5
-    phases = [{phase["name"] for phase in entry["waterfall"]["phases"]} for entry in found["slowest"]]
-    assert all("model" in names for names in phases)
-    assert any("queue" in names for names in phases)  # who finds a worker idle waits for nobody
+    assert all("model" in names for names in slowest_phases(leasing, "moody"))
     assert len(found["failed"]) == min(20, len(crowd.failures))
     assert all("not today" in entry["message"] for entry in found["failed"])
     leasing.unload("moody")
@@ -142,6 +153,11 @@ def test_slow_and_failed_requests_of_leased_workers_are_listed(leasing: LeasingS
 def listed(server: LeasingServer, model: str) -> Any:
     """What the console's page of requests shows of the model."""
     return json.loads(server.ask("GET", f"/console/api/requests/{model}")[2])
+
+
+def slowest_phases(server: LeasingServer, model: str) -> list[set[str]]:
+    """What the slowest requests did; one that found a worker idle has no phase in the queue."""
+    return [{phase["name"] for phase in entry["waterfall"]["phases"]} for entry in listed(server, model)["slowest"]]
 
 
 def test_a_reload_under_load_loses_nothing_and_holds_for_all_connections_at_once(echo: LeasingServer) -> None:
