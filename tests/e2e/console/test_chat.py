@@ -76,6 +76,7 @@ def test_stop_cancels_the_request_on_the_server(page: Page, server: RunningServe
 def test_stop_stays_in_its_place_while_the_answer_grows(page: Page, server: RunningServer) -> None:
     open_chat(page, server)
     write_on_and_on(page)
+    page.run("document.querySelector('.chat').style.maxWidth = '20rem'")  # any text of so many tokens is high then
     size = "document.querySelector('.chat').scrollHeight"
     empty = page.run(size)
     say(page, "Write a very long story.")
