@@ -133,8 +133,8 @@ class Sequence:
     """The beams of one search, which share blocks, run and wait together; the first leads. Empty for all others."""
     awaits_mask: bool = False
     """Whether it is left out of the next step, because its grammar takes long, and it is others' turn."""
-    has_slow_grammar: bool = False
-    """Whether its masks are made before a step is planned, one after the other."""
+    may_have_slow_grammar: bool = False
+    """Whether its grammar is not known to be quick, so that its last token is waited for before a step is planned."""
     takes_turns: bool = False
     """Whether slow masks took all that a step has for them when it was last its own that was asked for."""
     is_suspended: bool = False

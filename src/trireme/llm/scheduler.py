@@ -158,7 +158,7 @@ class Scheduler:
         """Whether a step for its next token cannot begin before the last one is known."""
         if sequence.params.needs_history and not self.limits.chooses_later:
             return True
-        return sequence.awaits_drafts or sequence.has_slow_grammar
+        return sequence.awaits_drafts or sequence.may_have_slow_grammar
 
     def _fitting_drafts(self, sequence: Sequence, count: int, budget: int) -> tuple[int, ...]:
         """Those that a step of so many tokens can verify behind the last known one, in blocks that nobody misses.

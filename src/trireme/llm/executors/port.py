@@ -68,8 +68,8 @@ class Executor(Protocol):
         """Chooses the tokens of a step once the step before is settled, where `limits.chooses_later`.
 
         What decides about a token beside its logits, as a grammar does, depends on all tokens before it, and the device
-        needs none of it to compute the logits. Called behind each `submit` and before the next one; what `submit` could
-        choose by itself is chosen.
+        needs none of it to compute the logits. The engine calls it behind each `submit` and before the next one; what
+        `submit` could choose by itself is chosen, as all of a draft model's, whose steps nobody chooses for.
         """
 
     def collect(self, handle: Any) -> StepResult:

@@ -37,10 +37,10 @@ class MaskTurns:
         for sequence in running:
             if sequence.grammar is not None:
                 advance_s, cost_s = sequence.grammar.advance_s, sequence.grammar.later_cost_s
-                sequence.has_slow_grammar = max(cost_s, advance_s) > QUICK_S
+                sequence.may_have_slow_grammar = max(cost_s, advance_s) > QUICK_S
                 if not sequence.pending:
                     cost_s = sequence.grammar.cost_s
-                elif sequence.has_slow_grammar or not self._chooses_later:
+                elif sequence.may_have_slow_grammar or not self._chooses_later:
                     continue
                 sequence.awaits_mask = cost_s > 0 or advance_s > 0
                 if sequence.awaits_mask:

@@ -171,7 +171,7 @@ def test_quick_ones_with_a_token_under_way_are_in_the_next_step_where_tokens_are
     for one in (running := [*quick, slow, unknown]):
         one.pending = 1
     assert left_out(*running, clock=clock, chooses_later=True) == []
-    assert [one.has_slow_grammar for one in running] == [False] * 3 + [True] * 2
+    assert [one.may_have_slow_grammar for one in running] == [False] * 3 + [True] * 2
     assert clock.now_s == 0.0  # no mask is made before that token is known
 
 
