@@ -54,6 +54,7 @@ ASKED = [
     {"min_tokens": 30, "bad_words": ((4,), (7, 8)), "temperature": 1.0, "seed": 2},
     {},
     {"temperature": 1.0, "seed": 1, "logprobs": 2},
+    {"beams": 3},
 ]
 """What requests ask for, one each."""
 

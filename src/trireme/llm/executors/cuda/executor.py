@@ -355,6 +355,7 @@ class CudaExecutor:
         rows, tokens = handle.rows, handle.tokens
         special = handle.chosen_rows()
         if special:
+            assert handle.logits is not None
             tokens = tokens.clone()
             sequences = [rows[index].sequence for index in special]
             positions = [rows[index].position for index in special]
@@ -364,6 +365,7 @@ class CudaExecutor:
             chosen = torch.where(tokens.index_select(0, places) < 0, elementwise.NO_TOKEN, chosen)
             tokens.index_copy_(0, places.long(), chosen)
             self._last_tokens.index_copy_(0, slots.long(), chosen.clamp(min=0))
+        handle.logits = None  # what is behind it takes its memory again
         handle.host[: len(rows)].copy_(tokens, non_blocking=True)
         handle.chosen = torch.cuda.Event()
         handle.chosen.record(self._stream)

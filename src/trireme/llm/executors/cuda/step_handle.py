@@ -20,7 +20,8 @@ class StepHandle:
     """What they are for."""
     slots: list[int]
     """Of their sequences, which may have none any more when tokens are chosen."""
-    logits: torch.Tensor
+    logits: torch.Tensor | None
+    """Until its tokens are chosen."""
     tokens: torch.Tensor
     """The likeliest, on the device."""
     prompts: dict[int, list[Report]]
