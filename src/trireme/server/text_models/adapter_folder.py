@@ -38,8 +38,8 @@ class AdapterFolder:
         """Those of the last look at all."""
         self._is_known = False
         """Whether there was one."""
-        self._found: set[str] = set()
-        """Those that were found alone since then."""
+        self._found: dict[str, bool] = {}
+        """Whether those are there that were asked for alone since then, where it is not what that look says."""
         self._looks: set[asyncio.Task[Any]] = set()
         self._waiting = 0
         self._begun_s = 0.0
@@ -58,10 +58,10 @@ class AdapterFolder:
         found: bool | None = await self._look(partial(has_adapter, self._folder, name), partial(self._keep, name))
         if found is not None:
             return found
-        if name in self._names or name in self._found:
-            return True
+        if name in self._found:
+            return self._found[name]
         if self._is_known:
-            return False
+            return name in self._names
         raise UnavailableError(f"the folder of adapters '{self._folder}' does not answer: try again in a moment")
 
     def close(self) -> None:
@@ -75,10 +75,10 @@ class AdapterFolder:
         self._found.clear()
 
     def _keep(self, name: str, is_there: bool) -> None:
-        if is_there:
-            self._found.add(name)
+        if is_there == (name in self._names):
+            self._found.pop(name, None)
         else:
-            self._found.discard(name)
+            self._found[name] = is_there
 
     async def _look(self, look: Callable[[], T], keep: Callable[[T], None]) -> T | None:
         """As `_look_on` does it, which goes on where nobody waits for it any more."""

@@ -157,6 +157,34 @@ def test_what_a_late_look_finds_is_kept(monkeypatch: pytest.MonkeyPatch, adapter
     folder.close()
 
 
+def test_an_adapter_that_was_gone_is_not_there_again_because_its_folder_hangs(
+    monkeypatch: pytest.MonkeyPatch, adapters: Path
+) -> None:
+    hangs, answers = threading.Event(), threading.Event()
+    look = adapter_folder.has_adapter
+
+    def look_if_it_answers(folder: Path, name: str) -> bool:
+        assert not hangs.is_set() or answers.wait(30)
+        return look(folder, name)
+
+    monkeypatch.setattr(adapter_folder, "has_adapter", look_if_it_answers)
+    folder = AdapterFolder(adapters, patience_s=30)
+
+    async def story() -> None:
+        assert sorted(await folder.names()) == ["french", "german"]
+        (adapters / "french" / "adapter_config.json").unlink()
+        assert not await folder.has("french")
+        hangs.set()
+        folder._patience_s = 0.05
+        assert not await asyncio.wait_for(folder.has("french"), 30)
+        assert await asyncio.wait_for(folder.has("german"), 30)
+        answers.set()
+        await ended(folder._late)
+
+    asyncio.run(story())
+    folder.close()
+
+
 def test_a_late_look_that_fails_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, adapters: Path
 ) -> None:
