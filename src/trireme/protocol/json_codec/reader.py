@@ -24,10 +24,14 @@ _TEXT_RUN = re.compile(
     rb"""(?:[ !\x23-\x5b\x5d-\x7f]++|\\["\\/bfnrt]
     |\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
     |[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]
-    |\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})++""",
+    |\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}|(?!))++""",
     re.VERBOSE,
 )
-"""Whole characters and escapes of a string, none of which the fast parser refuses."""
+"""Whole characters and escapes of a string, none of which the fast parser refuses.
+
+The last branch of what is repeated here without a way back never matches. Without it Python before 3.11.5 ends the run
+not where the last round began, but somewhere within what that has tried in vain.
+"""
 _HEX4 = re.compile(rb"[0-9a-fA-F]{4}")
 _ESCAPES = {34: '"', 92: "\\", 47: "/", 98: "\b", 102: "\f", 110: "\n", 114: "\r", 116: "\t"}
 _WORDS: dict[int, tuple[bytes, Any]] = {116: (b"true", True), 102: (b"false", False), 110: (b"null", None)}
@@ -56,10 +60,11 @@ _MAX_RAW_BYTES = 1 << 20
 _MAX_NUMBER_BYTES = 32 << 10  # as many as a run may have
 _LISTS_PER_STEP = 64  # in a run, where they cost less
 _NUMBERS = re.compile(rb'[^\[\]{}"]*,')
-_TEXT = rb'"(?:[^"\\]++|\\.)*+"'
-_FLAT = rb'\[(?:[^\[\]{}"]++|' + _TEXT + rb")*+\]"
-_NESTED = rb'\[(?:[^\[\]{}"]++|' + _TEXT + rb"|" + _FLAT + rb")*+\]"
-_RUN = re.compile(rb'(?:[^\[\]{},"]*+(?:' + _TEXT + rb"|" + _NESTED + rb"|(?<=[0-9a-z]))[ \n\r\t]*+,)++", re.DOTALL)
+_TEXT = rb'"(?:[^"\\]++|\\.|(?!))*+"'
+_FLAT = rb'\[(?:[^\[\]{}"]++|' + _TEXT + rb"|(?!))*+\]"
+_NESTED = rb'\[(?:[^\[\]{}"]++|' + _TEXT + rb"|" + _FLAT + rb"|(?!))*+\]"
+_ELEMENT = rb'[^\[\]{},"]*+(?:' + _TEXT + rb"|" + _NESTED + rb"|(?<=[0-9a-z]))[ \n\r\t]*+,"
+_RUN = re.compile(rb"(?:" + _ELEMENT + rb"|(?!))++", re.DOTALL)
 """List elements, each with the comma behind it: numbers and words, strings, lists of at most two levels."""
 
 
