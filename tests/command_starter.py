@@ -24,6 +24,7 @@ import threading
 import types
 from typing import Any
 
+import forked_rank
 import forked_worker
 import large_pages
 import preloaded_frameworks
@@ -76,7 +77,8 @@ STARTER = "test-starter"
 """The name of this process; what it forks has the names of commands."""
 MAX_REQUEST_BYTES = 1 << 18
 MOST_DESCRIPTORS = 5
-"""With a request: three streams, or a worker's sockets and streams, and whom to tell."""
+"""With a request: three streams, and what leads a rank to the first one, or a worker's sockets and streams; and whom
+to tell."""
 
 
 class CommandStarter:
@@ -119,6 +121,11 @@ class CommandStarter:
             self._request = json.loads(message)
             if self._request["command"] == forked_worker.WORKER:
                 forked_worker.run(self._request, descriptors)
+            if self._request["command"] == forked_rank.RANK:
+                os.chdir(self._request["folder"])
+                os.environ.clear()
+                os.environ.update(self._request["variables"])
+                forked_rank.run(self._request["words"], descriptors)
             become(self._request, descriptors)
             return
         for descriptor in descriptors:

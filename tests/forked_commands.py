@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from command_starter import COMMANDS, MAX_REQUEST_BYTES, PYTHON
+from forked_rank import RANK, is_rank
 from forked_worker import StarterPort
 from needed_frameworks import wants_frameworks
 
@@ -32,6 +33,7 @@ from trireme.tools.child_server import ServerProgram
 PROGRAM = Path(__file__).with_name("command_starter.py")
 BIN = Path(sys.executable).parent
 PROGRAMS = {
+    "first_rank.py",
     "run_block.py",
     "stand_in_launch.py",
     *(path.name for path in Path(__file__).parent.glob("tiny_*.py")),
@@ -74,7 +76,7 @@ class CommandPopen(FromScratch):  # type: ignore[misc,valid-type]
             return
         child_ends = [given[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         streams = [usual if end == -1 else end for usual, end in enumerate(child_ends)]
-        self._teller = _starter_for(given).start(request, streams)
+        self._teller = _starter_for(given).start(request, [*streams, *given["pass_fds"]])
         self.pid = int(self._teller.recv(64))
         self._child_created = True
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
@@ -216,7 +218,9 @@ def _starter_for(given: Mapping[str, Any]) -> StarterLink:
 
 def _request(given: Mapping[str, Any]) -> bytes | None:
     """What the starter is to be asked for; None where the process has to be started from scratch."""
-    if any(given[name] not in usual for name, usual in _UNUSUAL.items() if name in given):
+    is_for_rank = is_rank(given["args"], given["pass_fds"])
+    usual = _UNUSUAL | {"pass_fds": (given["pass_fds"],)} if is_for_rank else _UNUSUAL
+    if any(given[name] not in values for name, values in usual.items() if name in given):
         return None
     if _is_below and not given["start_new_session"]:
         return None
@@ -247,6 +251,8 @@ def _request(given: Mapping[str, Any]) -> bytes | None:
 def _command(args: Any, variables: Mapping[str, str], folder: str) -> tuple[str, list[str], str] | None:
     """The command's name, its argv and the folder that it imports from first, "" for that which it runs in."""
     words = [os.fsdecode(args)] if isinstance(args, str | bytes | os.PathLike) else [os.fsdecode(word) for word in args]
+    if is_rank(words, words[2:]):
+        return RANK, words[1:], ""
     if words[:3] == [sys.executable, "-m", "trireme"]:
         return "trireme", [str(_main_file()), *words[3:]], ""
     if tuple(words[:3]) == ServerProgram().words:

@@ -17,6 +17,8 @@ import types
 from pathlib import Path
 from typing import Any
 
+from forked_rank import RankForkingPopen
+
 READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "TORCH", "PYTORCH", "KMP_", "GOMP_", "OMP_WAIT")
 """Variables that the interpreter, or a framework while it is imported, reads once."""
 OWN = ("trireme", "triton_python_backend_utils")
@@ -76,7 +78,7 @@ def _run(words: list[str], variables: dict[str, str], descriptors: tuple[int, ..
         os.environ.update(variables)
         for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
             del sys.modules[name]
-        subprocess.Popen = ForkingPopen.__mro__[1]  # type: ignore[misc]
+        subprocess.Popen = RankForkingPopen  # type: ignore[misc]
         sys.argv = words
         sys.path[0] = str(Path(words[0]).parent)
         program = sys.modules["__main__"] = types.ModuleType("__main__")

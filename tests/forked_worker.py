@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from forked_fork_server import OWN, ForkingPopen, read_at_start
+from forked_fork_server import OWN, read_at_start
+from forked_rank import RankForkingPopen
 
 WORKER = "worker"
 """In place of a command."""
@@ -118,7 +119,7 @@ def run(request: Mapping[str, Any], descriptors: list[int]) -> None:
         os.chdir(request["folder"])
         for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
             del sys.modules[name]
-        subprocess.Popen = ForkingPopen.__mro__[1]  # type: ignore[misc]
+        subprocess.Popen = RankForkingPopen  # type: ignore[misc]
         sys.argv = [""]
         sys.path.insert(0, str(Path(request["program"]).parent))
         program = importlib.import_module(PROGRAM)

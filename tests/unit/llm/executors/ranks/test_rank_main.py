@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from waiting import until
 
 import trireme
 from trireme.llm.executors.ranks.program import PROGRAM, start_rank
+
+pytestmark = pytest.mark.usefixtures("fresh_interpreters")
 
 
 def test_a_rank_has_the_whole_package_where_it_is_not_installed() -> None:

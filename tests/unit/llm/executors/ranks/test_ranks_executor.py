@@ -37,6 +37,7 @@ from trireme.llm.sampling_params import SamplingParams
 
 PROMPTS = [np.random.default_rng(length).integers(3, VOCAB, length).tolist() for length in (3, 9, 14, 22)]
 RANKS = EngineOptions(block_size=4, cache_bytes=2**18, max_step_tokens=16, ranks=2)
+FIRST_RANK = Path(__file__).with_name("first_rank.py")
 
 Start = Callable[..., Any]
 
@@ -75,7 +76,6 @@ def wait_until(is_so: Callable[[], bool], timeout_s: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.usefixtures("forked_ranks")
 @pytest.mark.parametrize("name", ["llama", "pythia", "falcon 7b", "falcon rw", "qwen 2", "qwen 2 moe", "gpt-2"])
 def test_two_ranks_give_the_tokens_of_one(name: str, start: Start, tiny_model: Any) -> None:
     engine = start(name)
@@ -84,7 +84,6 @@ def test_two_ranks_give_the_tokens_of_one(name: str, start: Start, tiny_model: A
     assert engine.tokens(PROMPTS[2:], 10) == wanted[2:], "with beginnings that are in the caches of both"
 
 
-@pytest.mark.usefixtures("forked_ranks")
 def test_samples_beams_and_probabilities_are_those_of_one(start: Start, tiny_model: Any, start_engine: Any) -> None:
     engine, one = start("llama"), start_engine(tiny_model("llama").folder, kind="torch")
     assert engine.beams(PROMPTS[1], 6, 3) == one.beams(PROMPTS[1], 6, 3)
@@ -98,14 +97,12 @@ def test_samples_beams_and_probabilities_are_those_of_one(start: Start, tiny_mod
             assert len(found.prompt_logprobs or ()) == len(wanted.prompt_logprobs or ())
 
 
-@pytest.mark.usefixtures("forked_ranks")
 def test_guesses_are_verified_by_all_ranks(start: Start, tiny_model: Any) -> None:
     wanted = [tiny_model("llama").continuation(prompt, 16) for prompt in PROMPTS]
     guessing = replace(RANKS, speculation=SpeculationMode.NGRAM, speculation_tokens=3)
     assert start("llama", guessing).tokens(PROMPTS, 16) == wanted
 
 
-@pytest.mark.usefixtures("forked_ranks")
 def test_a_folder_built_for_two_ranks_runs_on_two_with_its_numbers_and_its_cache(
     tmp_path: Path, running_engine: Any
 ) -> None:
@@ -130,7 +127,6 @@ def test_a_folder_for_ranks_that_do_not_divide_the_model_is_not_built(tmp_path: 
     assert not (tmp_path / "engine").exists()
 
 
-@pytest.mark.usefixtures("forked_ranks")
 def test_four_ranks_repeat_the_heads_of_keys(start: Start, tiny_model: Any) -> None:
     wanted = tiny_model("llama").continuation(PROMPTS[1], 6)
     assert start("llama", EngineOptions(block_size=4, cache_bytes=2**18, ranks=4)).tokens([PROMPTS[1]], 6) == [wanted]
@@ -177,14 +173,8 @@ def test_a_rank_that_ends_while_nothing_runs_is_noticed(start: Start) -> None:
 
 
 def test_ranks_do_not_outlive_a_first_rank_that_is_killed(tiny_model: Callable[[str], TinyModel]) -> None:
-    folder = tiny_model("llama").folder
-    program = (
-        "import time\n"
-        "from trireme.llm.executor_choice import load_executor\nfrom trireme.llm.options import EngineOptions\n"
-        f"executor = load_executor({str(folder)!r}, EngineOptions(cache_bytes=2**18, ranks=2), 'cpu')\n"
-        "print(executor._others._ranks[0].pid, flush=True)\ntime.sleep(600)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as first:
+    command = [sys.executable, str(FIRST_RANK), str(tiny_model("llama").folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
         pid = int(first.stdout.readline())
         assert is_running(pid)
