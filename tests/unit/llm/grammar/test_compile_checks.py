@@ -79,9 +79,9 @@ def test_two_hundred_definitions_in_a_row_pass(checks: CompileChecks) -> None:
 
 @pytest.mark.parametrize("schema", [ONE_MULTIPLE, MULTIPLES])
 def test_what_never_ends_is_refused_and_the_next_is_checked(schema: dict[str, Any]) -> None:
-    checks = CompileChecks((4,))
+    checks = CompileChecks((1,))
     try:
-        with pytest.raises(CompileCheckError, match=r"takes longer than 4 s|MiB of memory"):
+        with pytest.raises(CompileCheckError, match=r"takes longer than 1 s|MiB of memory"):
             checks.check(json_source(schema), Bytes)
         checks.check(json_source({"type": "null"}), Bytes)
     finally:
