@@ -75,10 +75,10 @@ def test_sequences_of_one_batch_end_at_different_times(serve: Any, llama: Path, 
     assert len(library.ids(PROMPTS[0], max_new_tokens=8, do_sample=False)) == 3
 
 
-def test_stop_texts_end_a_text_before_them(serve: Any, llama: Path) -> None:
+def test_stop_texts_end_a_text_before_them(served: Any, llama: Path) -> None:
     whole = Library(llama).text(PROMPTS[0], max_new_tokens=8, do_sample=False)
     stop = whole.split()[3]
-    model = serve(llama, max_new_tokens=8)
+    model = served(llama, max_new_tokens=8)
     plain, cut, listed = model.infer_many(
         [
             Request({"text_input": text(PROMPTS[0])}),
@@ -90,15 +90,15 @@ def test_stop_texts_end_a_text_before_them(serve: Any, llama: Path) -> None:
     assert texts(cut["text_output"]) == texts(listed["text_output"]) == [whole[: whole.index(stop)]]
 
 
-def test_full_text_is_the_prompt_and_its_continuation(serve: Any, llama: Path) -> None:
-    model = serve(llama, max_new_tokens=4)
+def test_full_text_is_the_prompt_and_its_continuation(served: Any, llama: Path) -> None:
+    model = served(llama, max_new_tokens=4)
     continuation = texts(model.infer(text_input=text("Hello"))["text_output"])[0]
     full = model.infer(Request({"text_input": text("Hello")}, parameters={"return_full_text": True}))
     assert texts(full["text_output"]) == ["Hello" + continuation]
 
 
-def test_a_seed_gives_the_same_sample_in_any_company(serve: Any, llama: Path) -> None:
-    model = serve(llama, max_new_tokens=8)
+def test_a_seed_gives_the_same_sample_in_any_company(served: Any, llama: Path) -> None:
+    model = served(llama, max_new_tokens=8)
     sampled = {"seed": 7, "temperature": 5.0, "top_k": 1000}
     alone = model.infer(Request({"text_input": text(PROMPTS[1])}, parameters=sampled))
     others = [Request({"text_input": text(prompt)}, parameters={"temperature": 5.0}) for prompt in PROMPTS]
@@ -130,9 +130,9 @@ def test_a_seed_gives_the_same_sample_in_any_company(serve: Any, llama: Path) ->
     ],
 )
 def test_a_wrong_setting_is_the_error_of_its_request_alone(
-    serve: Any, llama: Path, parameters: dict[str, Any], message: str
+    served: Any, llama: Path, parameters: dict[str, Any], message: str
 ) -> None:
-    good, bad = serve(llama, max_new_tokens=2).infer_many(
+    good, bad = served(llama, max_new_tokens=2).infer_many(
         [Request({"text_input": text("Hello")}), Request({"text_input": text("Hello")}, parameters=parameters)]
     )
     assert texts(good["text_output"])[0]
@@ -140,15 +140,15 @@ def test_a_wrong_setting_is_the_error_of_its_request_alone(
     assert bad.error.message == message
 
 
-def test_a_request_without_rows_is_refused_as_the_server_does(serve: Any, llama: Path) -> None:
-    model = serve(llama, max_new_tokens=2)
+def test_a_request_without_rows_is_refused_as_the_server_does(served: Any, llama: Path) -> None:
+    model = served(llama, max_new_tokens=2)
     with pytest.raises(ServingError, match="expected 1 string elements for inference input 'text_input'"):
         model.infer(text_input=np.empty((0, 1), dtype=np.object_))
     model.infer(text_input=text("Hello")).check()
 
 
-def test_a_temperature_next_to_zero_draws_the_likeliest_token(serve: Any, llama: Path) -> None:
-    model = serve(llama, max_new_tokens=4)
+def test_a_temperature_next_to_zero_draws_the_likeliest_token(served: Any, llama: Path) -> None:
+    model = served(llama, max_new_tokens=4)
     cold = model.infer(Request({"text_input": text("Hello")}, parameters={"temperature": 1e-40}))
     assert texts(cold["text_output"]) == texts(model.infer(text_input=text("Hello"))["text_output"])
 

@@ -253,9 +253,9 @@ WEB = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "h
     ],
 )
 def test_what_is_wrong_is_the_error_of_its_request_alone(
-    serve: Any, kind: str, is_chat: bool, inputs: dict[str, Any], message: str
+    served: Any, kind: str, is_chat: bool, inputs: dict[str, Any], message: str
 ) -> None:
-    model = serve(generating_model(kind), chat=str(is_chat).lower(), max_new_tokens=2)
+    model = served(generating_model(kind), chat=str(is_chat).lower(), max_new_tokens=2)
     good = {"text_input": text("Hello")} if kind == "llava" else {"image": file_of(PICTURES[1])}
     fine, bad = model.infer_many([good, inputs])
     assert texts(fine["text_output"])[0]

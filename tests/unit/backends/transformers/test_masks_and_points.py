@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 from types import ModuleType
@@ -55,6 +56,11 @@ def masks_of_library(library: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         package.ops, operations.boxes, boxes.batched_nms = operations, boxes, plain_suppression  # type: ignore[attr-defined]
         for module in (package, operations, boxes):
             monkeypatch.setitem(sys.modules, module.__name__, module)
+    return _pipeline_of_masks(library)
+
+
+@functools.cache
+def _pipeline_of_masks(library: Any) -> Any:
     return library.pipeline("mask-generation", model=str(image_model("sam")))
 
 
@@ -79,8 +85,8 @@ def in_the_order_of(result: Any, scores: Any, masks: Any) -> list[int]:
         {**LOOSE, "crops_n_layers": 1, "crops_nms_thresh": 0.5},
     ],
 )
-def test_masks_equal_the_pipelines(serve: Any, masks_of_library: Any, options: dict[str, Any]) -> None:
-    model = serve(image_model("sam"))  # which says nothing of its task
+def test_masks_equal_the_pipelines(served: Any, masks_of_library: Any, options: dict[str, Any]) -> None:
+    model = served(image_model("sam"))  # which says nothing of its task
     results = model.infer_many([Request({"image": file_of(content)}, parameters=options) for content in FILES])
     count = 0
     for result, content in zip(results, FILES, strict=True):
@@ -134,10 +140,10 @@ def test_where_nothing_is_found_masks_have_the_images_size(serve: Any) -> None:
     ],
 )
 def test_a_wish_that_no_masks_can_be_made_with_is_its_requests_fault(
-    serve: Any, options: dict[str, Any], told: str
+    served: Any, options: dict[str, Any], told: str
 ) -> None:
     requests = [Request({"image": file_of(FILES[0])}, parameters=entry) for entry in (LOOSE, {**LOOSE, **options})]
-    good, bad = serve(image_model("sam")).infer_many(requests)
+    good, bad = served(image_model("sam")).infer_many(requests)
     good.check()
     with pytest.raises(ServingError, match=told) as caught:
         bad.check()

@@ -57,14 +57,14 @@ def seeded(pipeline: Any, words: str, seed: int, **given: Any) -> Any:
     ],
 )
 def test_sound_equals_the_pipelines(
-    serve: Any, kind: str, given: dict[str, Any], inputs: dict[str, Any], options: dict[str, Any], words: str
+    served: Any, kind: str, given: dict[str, Any], inputs: dict[str, Any], options: dict[str, Any], words: str
 ) -> None:
     import torch
 
     if kind == "speecht5":
         given = {"forward_params": {"speaker_embeddings": torch.from_numpy(SPEAKER)[None]}}
     expected = seeded(pipeline_of(kind), words, 7, **given)
-    model = serve(speaking_model(kind))
+    model = served(speaking_model(kind))
     result = model.infer(Request({"text_input": text(words), **inputs}, parameters={**options, "seed": 7}))
     np.testing.assert_allclose(result["waveform"][0], expected, rtol=1e-4, atol=1e-6)
     assert expected.shape[-1] > 100
@@ -128,11 +128,11 @@ def test_a_file_beside_the_model_is_its_voice(serve: Any, tmp_path: Path) -> Non
     ],
 )
 def test_what_is_wrong_is_said(
-    serve: Any, kind: str, inputs: dict[str, Any], options: dict[str, Any], message: str
+    served: Any, kind: str, inputs: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     request = Request({"text_input": text("hello"), **inputs}, parameters=options)
     with pytest.raises(ServingError, match=message):
-        serve(speaking_model(kind)).infer(request)
+        served(speaking_model(kind)).infer(request)
 
 
 def test_a_model_without_its_vocoder_says_where_to_put_it(
