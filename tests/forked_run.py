@@ -108,20 +108,29 @@ class ForkedRun:
         elif kind == "begin":
             child.running = content
             child.group.remove(content)
-        elif kind == "report":
-            report = hook.pytest_report_from_serializable(config=session.config, data=content)
-            hook.pytest_runtest_logreport(report=report)
-            for reason in (session.shouldfail, session.shouldstop):
-                if reason:
-                    raise session.Failed(reason) if reason is session.shouldfail else session.Interrupted(reason)
+        elif kind == "reports":
+            for data in content:
+                self._report(session, data)
         elif kind == "end":
-            nodeid, location = content
-            child.running = None
+            nodeid, location, reports = content
+            for data in reports:
+                self._report(session, data)
+            child.running = child.group.pop(0) if child.group else None
             hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
         elif kind == "failure":
             self._fail(session, f"the end of {child.name}", content)
         elif kind == "done":
             child.is_done = True
+
+    @staticmethod
+    def _report(session: pytest.Session, content: pytest.TestReport | dict[str, Any]) -> None:
+        hook, report = session.config.hook, content
+        if isinstance(report, dict):
+            report = hook.pytest_report_from_serializable(config=session.config, data=report)
+        hook.pytest_runtest_logreport(report=report)
+        for reason in (session.shouldfail, session.shouldstop):
+            if reason:
+                raise session.Failed(reason) if reason is session.shouldfail else session.Interrupted(reason)
 
     def _next(self, session: pytest.Session, place: int, groups: deque[list[int]]) -> list[int]:
         """The group for the process in this place, which ends where there is none for it any more."""
@@ -203,19 +212,26 @@ class TestProcess:
 
 
 class Reporting:
-    """In place of pytest's own in a forked process: passes on what would be shown."""
+    """In place of pytest's own in a forked process: passes on what would be shown, what says that all is well with the
+    end of the test, because each message wakes the first process."""
 
     def __init__(self, config: pytest.Config, connection: Connection[Any, Any]) -> None:
         self._config = config
         self._connection = connection
         self._tw = config.get_terminal_writer()  # for who has to say something at once, as a test without end
+        self._unsent: list[pytest.TestReport | dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        content = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._connection.send(("report", content))
+        if type(report) is pytest.TestReport and report.longrepr is None:  # words and numbers alone
+            self._unsent.append(report)
+            return
+        self._unsent.append(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+        self._connection.send(("reports", self._unsent))
+        self._unsent = []
 
     def pytest_runtest_logfinish(self, nodeid: str, location: Any) -> None:
-        self._connection.send(("end", (nodeid, location)))
+        self._connection.send(("end", (nodeid, location, self._unsent)))
+        self._unsent = []
 
 
 def run_and_exit(session: pytest.Session, connection: Connection[Any, Any], name: str) -> None:
@@ -223,7 +239,6 @@ def run_and_exit(session: pytest.Session, connection: Connection[Any, Any], name
     try:
         _become_a_worker(session.config, connection, name)
         for number, nextitem in _assigned(session, connection):
-            connection.send(("begin", number))
             item = session.items[number]
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
         session.config.hook.pytest_sessionfinish(session=session, exitstatus=0)  # ends what the session has made
@@ -257,6 +272,7 @@ def _assigned(session: pytest.Session, connection: Connection[Any, Any]) -> Iter
         group = connection.recv()
         if not group:
             return
+        connection.send(("begin", group[0]))  # the others begin when the one before them ends
         is_folder = scope_of(session.items[group[-1]].nodeid) in FOLDERS_WITH_ONE_SERVER
         for number, following in zip(group, [*group[1:], None], strict=True):
             last = None if is_folder else session
