@@ -37,6 +37,7 @@ def run(folder: Path, *words: str, processes: str = "2", **files: str) -> tuple[
     for name, code in files.items():
         (folder / f"test_{name}.py").write_text(f"import gc, os, signal, sys\nimport pytest\n{code}")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *words]
+    command.append(f"--basetemp={folder / 'tmp'}")  # in the one of all runs each clears up what others do
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
     last = done.stdout.strip().splitlines()[-1:]
     counts = {
