@@ -32,8 +32,10 @@ def pytests_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def traverse_node(node: ast.AST) -> list[ast.AST]:
         return [node, *(below for child in ast.iter_child_nodes(node) for below in traverse_node(child))]
 
-    assert vars(rewrite)[rewritten_assertions.WALK] is rewritten_assertions.without_place
+    assert rewritten_assertions.is_installed()
     monkeypatch.setattr(rewrite, rewritten_assertions.WALK, traverse_node)
+    own = rewritten_assertions.VISIT_OF_PYTEST
+    monkeypatch.setattr(rewrite.AssertionRewriter, rewritten_assertions.VISIT, own)
 
 
 def rewritten(source: str) -> bytes:
