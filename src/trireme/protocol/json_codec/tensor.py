@@ -51,6 +51,8 @@ _LETTER_N: Final = ord("n")
 
 _dumps: Final = orjson.dumps
 _LENGTH: Final = Struct("<I")
+_SHORT_LENGTHS: Final = [_LENGTH.pack(size) for size in range(256)]
+"""Those of most strings, packed once."""
 _NUMBERS: Final = {int, float}
 _ACCESS: Final = "attempt to access JSON {0} as {1}"
 
@@ -265,7 +267,8 @@ def _pack_strings(data: list[Any]) -> bytes:
     parts: list[bytes] = []
     for text in data:
         raw = text.encode("utf-8", "surrogateescape") if len(text) <= TEXT_SLICE_BYTES else encode_text(text)
-        parts.append(_LENGTH.pack(len(raw)))
+        size = len(raw)
+        parts.append(_SHORT_LENGTHS[size] if size < 256 else _LENGTH.pack(size))
         parts.append(raw)
     return b"".join(parts)
 
