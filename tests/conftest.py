@@ -65,8 +65,9 @@ def pytest_configure(config: pytest.Config) -> None:
         forked_commands.install()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def fresh_interpreters() -> Iterator[None]:
-    """Commands that a test starts are started from scratch, as a user does it: for tests of the start itself."""
+    """Commands that a test starts are started from scratch, as a user does it: for tests of the start itself. Those of
+    the tests behind it in the file are not."""
     with forked_commands.fresh_interpreters():
         yield

@@ -195,6 +195,12 @@ def test_tests_of_the_start_get_fresh_processes(fresh_interpreters: None) -> Non
     assert not is_forked(process)
 
 
+def test_the_tests_behind_those_get_forked_ones_again() -> None:
+    with subprocess.Popen([TRIREME, "version"], stdout=subprocess.DEVNULL) as process:
+        assert process.wait(60) == 0
+    assert is_forked(process)
+
+
 def test_a_folder_that_is_not_there_is_refused_as_ever(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         subprocess.Popen([TRIREME, "version"], cwd=tmp_path / "nowhere")
