@@ -295,7 +295,10 @@ def command_of(statement: str) -> tuple[list[str], dict[str, str]] | None:
 def soon_steady(words: list[str], *, is_printed_below: bool = False) -> list[str]:
     """The words of a load test that goes on until three windows agree, as they may never do beside other tests: here
     they always do, and are short (the last word counts) unless the page says how long they are and shows what that
-    prints. So are those of an analysis. Other commands stay as they are."""
+    prints. So are those of an analysis, and the seconds of an example that measures. Other commands stay as they
+    are."""
+    if "--benchmark" in words:
+        return [*words, "--limit", "1"]
     if words[1:2] == ["analyze"] and words[2:3] not in (["analyze"], ["report"]):
         return [*words, "--measurement-interval", "200", "--duration-seconds", "0.1"]
     is_load_test = Path(words[0]).name == "perf_analyzer" or (words[1:2] == ["perf"] and words[2:3] != ["llm"])
