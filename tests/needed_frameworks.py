@@ -13,6 +13,8 @@ from pathlib import Path
 
 _ALWAYS = {"build", "chat", "deploy"}
 """Commands that read the tensors of models, or whose models are of the hub."""
+_ELSEWHERE = "--url"
+"""With it the models are those of a server that runs already."""
 _FILES = ("config.pbtxt", "*/config.pbtxt", "*/*/*.py", "*/config.json", "*/*/config.json")
 """The last ones are a model's own, which is served as it is."""
 _SAYS_SO = re.compile(
@@ -27,7 +29,7 @@ _LOOKED_AT = 200
 def wants_frameworks(words: Sequence[str], folder: Path) -> bool:
     """Looks into the folders and programs that are named among the words of a command that runs in `folder`."""
     if _ALWAYS & set(words[1:2]):
-        return True
+        return _ELSEWHERE not in words
     named = [word.partition("=")[2] if word.startswith("-") else word for word in words[1:]]
     places = [folder / name for name in named if name]  # a flag alone names no folder, least of all that of the command
     said = (_SAYS_SO.search(content) for place in places for content in islice(_contents(place), _LOOKED_AT))

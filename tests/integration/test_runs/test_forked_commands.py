@@ -219,6 +219,8 @@ def test_everything_that_is_preloaded_exists() -> None:
         (["trireme", "serve", "model_repository"], "from trireme.backends.gaudi import causal_lm", True),
         (["trireme", "serve", "elsewhere", "--id=" + 300 * "x"], "import torch", False),
         (["trireme", "deploy", "me/tiny"], "", True),
+        (["trireme", "chat", "model_repository"], "", True),
+        (["trireme", "chat", "model", "--url", "http://localhost:8000"], "", False),
         (["trireme", "version"], "import torch", False),
         (["python", "model_repository/model/1/model.py"], "import torch", True),
         (["python", "model_repository/model/1/model.py"], "import numpy", False),
