@@ -274,7 +274,7 @@ if __name__ == "__main__":
     wanted, starter = CommandStarter(socket.socket(fileno=int(sys.argv[1]))).next_command()
     if os.environ.get("TRIREME_FRONTEND_LEASES") == "true" and "--frontend-leases" not in " ".join(sys.argv):
         lease_to_all()
-    forked_commands.install_below(starter, started_with)
+    forked_commands.install_below(starter, started_with, is_command=wanted["command"] != PYTHON)
     try:
         code = run(wanted["command"])
     except SystemExit as end:

@@ -1,15 +1,16 @@
 """Lets tests start Trireme's commands through a process that has imported them: see command_starter.py.
 
 `install()` puts a `Popen` into `subprocess` that does so for the installed scripts, for `python -m trireme`, for the
-server that tools start and for the programs of the examples, and for nothing else: a shell line, another program,
-limits set between fork and exec, or variables that an interpreter reads when it starts get a process from scratch, and
-so does everything in a test with the fixture `fresh_interpreters`.
+server that tools start, for the programs of the examples and for the tests beside a model, and for nothing else: a
+shell line, another program, limits set between fork and exec, or variables that an interpreter reads when it starts
+get a process from scratch, and so does everything in a test with the fixture `fresh_interpreters`.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import importlib.util
 import inspect
 import json
 import os
@@ -150,7 +151,7 @@ class Starter(StarterLink):
 
 
 _is_on = False
-_is_below = False
+_is_below_command = False
 _variables: Mapping[str, str] = {}
 _starters: dict[bool, StarterLink] = {}
 """By whether they have imported frameworks."""
@@ -166,11 +167,12 @@ def install() -> None:
     subprocess.Popen = CommandPopen  # type: ignore[misc]
 
 
-def install_below(control: socket.socket, variables: Mapping[str, str]) -> None:
-    """The same in a command that was forked itself, whose starter had these variables and forks for it as well: what
-    gets a session of its own, since of another process's group nothing can be forked."""
-    global _is_on, _is_below, _variables
-    _is_on, _is_below, _variables = True, True, variables
+def install_below(control: socket.socket, variables: Mapping[str, str], *, is_command: bool) -> None:
+    """The same in what was forked itself, whose starter had these variables and forks for it as well: for a command
+    what gets a session of its own, since of another process's group nothing can be forked. The group of what a program
+    starts matters to nobody."""
+    global _is_on, _is_below_command, _variables
+    _is_on, _is_below_command, _variables = True, is_command, variables
     _starters[False] = StarterLink(control)
     subprocess.Popen = CommandPopen  # type: ignore[misc]
 
@@ -222,7 +224,7 @@ def _request(given: Mapping[str, Any]) -> bytes | None:
     usual = _UNUSUAL | {"pass_fds": (given["pass_fds"],)} if is_for_rank else _UNUSUAL
     if any(given[name] not in values for name, values in usual.items() if name in given):
         return None
-    if _is_below and not given["start_new_session"]:
+    if _is_below_command and not given["start_new_session"]:
         return None
     variables = dict(os.environ if given["env"] is None else given["env"])
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
@@ -274,6 +276,11 @@ def _command(args: Any, variables: Mapping[str, str], folder: str) -> tuple[str,
 
 def _with_file(words: list[str], folder: Path) -> list[str]:
     """With the file of a module in place of `-m` and its name; the same list where it is none of those."""
+    if words[1:3] == ["-m", "pytest"] and any((folder / word / "config.pbtxt").is_file() for word in words[3:]):
+        pytest = importlib.util.find_spec("pytest")
+        assert pytest is not None
+        assert pytest.origin is not None
+        return [words[0], str(Path(pytest.origin).with_name("__main__.py")), *words[3:]]
     if words[1:2] != ["-m"] or not MODULES & set(words[2:3]):
         return words
     return [words[0], str(Path(folder, *words[2].split(".")).with_suffix(".py")), *words[3:]]

@@ -195,6 +195,17 @@ def test_tests_of_the_start_get_fresh_processes(fresh_interpreters: None) -> Non
     assert not is_forked(process)
 
 
+def test_the_tests_beside_a_model_are_forked_and_other_tests_are_not(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.pbtxt").touch()
+    (tmp_path / "test_nothing.py").write_text("def test_nothing():\n    pass\n")
+    for named, is_wanted in (("model", True), ("test_nothing.py", False)):
+        words = [sys.executable, "-m", "pytest", "--version", named]
+        with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            assert process.wait(60) == 0
+        assert is_forked(process) is is_wanted
+
+
 def test_the_tests_behind_those_get_forked_ones_again() -> None:
     with subprocess.Popen([TRIREME, "version"], stdout=subprocess.DEVNULL) as process:
         assert process.wait(60) == 0
