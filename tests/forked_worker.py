@@ -127,7 +127,8 @@ def run(request: Mapping[str, Any], descriptors: list[int]) -> None:
         main.__file__ = request["program"]
         importlib.import_module("worker_main").add_packages()
         program.preload()
-        program.become_worker((os.getppid(), request["variables"]), descriptors, program.blas_threads())
+        program.set_blas_threads(program.blas_threads(), program.blas_thread_count(request["variables"]))
+        program.become_worker((os.getppid(), request["variables"]), descriptors, takes_threads=True)
     except BaseException:
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
     finally:

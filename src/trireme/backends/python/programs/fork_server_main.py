@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import io
@@ -106,6 +105,8 @@ def serve(control: socket.socket, request: bytes, descriptors: list[int], blas: 
         control.send(os.read(reader, 64))  # of a fork that failed nothing, which tells the server so
         os.close(reader)
         return
+    content = marshal.loads(request)
+    set_blas_threads(blas, blas_thread_count(content[1]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pid = os.fork()
@@ -115,11 +116,12 @@ def serve(control: socket.socket, request: bytes, descriptors: list[int], blas: 
     control.close()
     os.close(reader)
     os.close(writer)
-    become_worker(marshal.loads(request), descriptors, blas)
+    become_worker(content, descriptors, takes_threads=blas is not None)
 
 
-def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int], blas: BlasThreads | None) -> None:
-    """Turns this process into what `worker_main.py` would be, and ends it."""
+def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int], *, takes_threads: bool) -> None:
+    """Turns this process into what `worker_main.py` would be, and ends it; `takes_threads` says whether the linear
+    algebra library has been told already how many it has."""
     server_pid, environment = request
     sock, side, stdout, stderr = descriptors
     given, wanted = blas_thread_count(os.environ), blas_thread_count(environment)
@@ -143,12 +145,11 @@ def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int], b
         if time.monotonic() > deadline:
             os._exit(1)
         time.sleep(0.0005)
-    if blas is None and wanted != given:
+    if not takes_threads and wanted != given:
         start_over(sock, side)
     code = 0
     try:
-        begin = functools.partial(set_blas_threads, blas, wanted)
-        importlib.import_module("worker_main").run_worker(sock, side, begin)
+        importlib.import_module("worker_main").run_worker(sock, side)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
@@ -164,7 +165,9 @@ def blas_thread_count(variables: Mapping[str, str]) -> int | None:
 
 
 def set_blas_threads(blas: BlasThreads | None, count: int | None) -> None:
-    """Lets numpy compute with as many threads as though it had been imported here."""
+    """Lets numpy compute with as many threads as though it had been imported here. OpenBLAS starts threads when it is
+    told so, one as well where there are to be fewer, and each of them spins for 20 ms before it sleeps. They end with
+    the next fork, and what is forked has them when it computes with them: to be called before a fork."""
     if blas is not None and count is not None and blas[0]() != count:
         blas[1](count)
 

@@ -26,17 +26,14 @@ def main() -> None:
     run_worker(sock_fd, side_fd)
 
 
-def run_worker(sock_fd: int, side_fd: int, begin: Callable[[], None] | None = None) -> None:
-    """The same in a process that is prepared for it and whose parent is the server; `begin` is called as soon as the
-    limits of workers hold, before anything of the model is."""
+def run_worker(sock_fd: int, side_fd: int) -> None:
+    """The same in a process that is prepared for it and whose parent is the server."""
     name_process("trireme-worker")
     collect_seldom()
     use_batch_policy()
     mark_process()
     confine_process()
     die_with_parent()  # behind the above: a process that becomes another user's has to say it again
-    if begin is not None:
-        begin()
     prepare_streams()
     sock, side = open_sockets(sock_fd, side_fd)
 
