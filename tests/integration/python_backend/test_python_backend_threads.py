@@ -18,6 +18,7 @@ from trireme.backends.python.host.thread_shares import ThreadShares
 from trireme.backends.python.process.variables import core_count
 
 CORES = core_count()
+THREE_LOOKS_S = 0.7
 pytestmark = [
     pytest.mark.skipif(find_spec("torch") is None, reason="the library is not installed"),
     pytest.mark.skipif(CORES < 2, reason="one core cannot be shared out"),
@@ -51,6 +52,14 @@ def _no_threads_set(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture(autouse=True)
+def _frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile every core computes. A single request takes less than what makes an instance busy."""
+    monkeypatch.setattr(thread_shares, "LOOK_INTERVAL_S", 0.2)
+    monkeypatch.setattr(thread_shares, "BUSY_CPU_S", 0.03)
+    monkeypatch.setattr(thread_shares, "HOLD_S", 0.5)
+
+
 async def thread_count(model: Any) -> int:
     return int((await model.infer(np.zeros(1, np.float32)))[0])
 
@@ -64,8 +73,13 @@ async def drive(*models: Any, until: Callable[[list[int]], bool], limit_s: float
                 return counts
 
 
-def test_two_busy_models_share_the_cores_and_one_alone_has_all(repository: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(thread_shares, "HOLD_S", 1.0)
+def three_looks() -> Callable[[list[int]], bool]:
+    """As long as the cores take to be shared out anew, were they."""
+    until = asyncio.get_running_loop().time() + THREE_LOOKS_S
+    return lambda _: asyncio.get_running_loop().time() > until
+
+
+def test_two_busy_models_share_the_cores_and_one_alone_has_all(repository: Any) -> None:
     half = CORES // 2
 
     async def main() -> None:
@@ -105,13 +119,13 @@ def test_a_number_that_the_user_has_set_is_left_alone(repository: Any, monkeypat
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
 
     async def main() -> None:
-        services, code = {"threads": ThreadShares(1)}, MODEL.format(extra="")
+        services = {"threads": ThreadShares(1), "fork_server": worker_port()}
+        code = MODEL.format(extra="")
         async with (
             repository.serve(code, CONFIG, "first", **services) as first,
             repository.serve(code, CONFIG, "second", **services) as second,
         ):
-            began = asyncio.get_running_loop().time()
-            counts = await drive(first, second, until=lambda _: asyncio.get_running_loop().time() > began + 1.5)
+            counts = await drive(first, second, until=three_looks())
             assert counts == [2, 2]
 
     repository.run(main())
@@ -134,8 +148,7 @@ class _Placed:
             repository.serve(MODEL.format(extra=""), CONFIG, "other", **services) as other,
         ):
             assert (placed.backend.devices, other.backend.devices) == (("cuda:1",), ())
-            began = asyncio.get_running_loop().time()
-            counts = await drive(placed, other, until=lambda _: asyncio.get_running_loop().time() > began + 1.5)
+            counts = await drive(placed, other, until=three_looks())
             assert counts == [CORES, CORES]
 
     repository.run(main())
