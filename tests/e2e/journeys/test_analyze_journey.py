@@ -20,15 +20,16 @@ from running_server import RunningServer
 
 BATCHING = "printf 'dynamic_batching { }\\nmax_batch_size: 8\\n' >> model_repository/falcon7b/config.pbtxt"
 PERF = "perf_analyzer -m falcon7b --collect-metrics"
-ENOUGH = "--request-count 240"
+ENOUGH = "--request-count 120"
 """What people do not type: so many requests are measured, however long they take."""
-WINDOWS = "--measurement-interval 400 -s 999"
-"""The same for a range, whose windows end with the time: short ones, which need not agree."""
+WINDOWS = "--measurement-interval 200 -s 999 -r 30"
+"""The same for a range, whose windows end with the time: short ones, which need not agree, and more of them where a
+machine is so busy that one passes without an answer."""
 PROFILE = (
     "model-analyzer profile -m $PWD/model_repository/ --profile-models falcon7b "
     "--run-config-search-max-instance-count=3 --run-config-search-min-model-batch-size=8"
 )
-FEWER = "--run-config-search-max-concurrency 4 --measurement-interval 200 --duration-seconds 0.1"
+FEWER = "--run-config-search-max-concurrency 4 --measurement-interval 50 --duration-seconds 0.1"
 SMALLER = f"{FEWER} --run-config-search-max-model-batch-size 16"
 """What people do not type: up to 1024 clients of a model that answers some ten requests per second take an hour, and
 each measurement keeps all cores busy for as long as its windows are."""
