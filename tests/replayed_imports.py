@@ -142,8 +142,8 @@ class Replay:
         self.is_begun = False
         self._names = {name: _forget_what_imports_bind(name, modules) for name in modules}
         """What stands in each of them behind its own import."""
-        self._watched: list[tuple[ModuleType, dict[str, Any]]] = []
-        """Those that others change behind their import, as they were before."""
+        self._watched: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        """The names of those that others change behind their import, and what was callable among them before."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -177,7 +177,7 @@ class Replay:
             space |= {name: changed.get(id(value), value) for name, value in names.items()}
             self._follow_constants(space)
         if is_watched:
-            self._watched.append((module, dict(space)))
+            self._watched.append((space, {name: value for name, value in space.items() if callable(value)}))
 
     def _fits(self) -> bool:
         """Whether this process would have imported the same."""
@@ -198,10 +198,10 @@ class Replay:
     def _changed(self) -> dict[int, Any]:
         """By what stood in a watched module: what stands there in its place, which those that import it later see."""
         return {
-            id(value): vars(module)[name]
-            for module, before in self._watched
+            id(value): space[name]
+            for space, before in self._watched
             for name, value in before.items()
-            if callable(value) and vars(module).get(name, value) is not value
+            if space.get(name, value) is not value
         }
 
 
@@ -234,10 +234,21 @@ def preload(aside: PutAside) -> Replay | None:
     theirs = [name for name in sys.modules if name not in before and name.partition(".")[0] in ROOTS]
     if not theirs:
         return None
+    _build_conversions()
     aside.put(before | set(theirs))
     replay = Replay({name: sys.modules.pop(name) for name in theirs}, record)
     sys.meta_path.insert(0, replay)  # type: ignore[arg-type]
     return replay
+
+
+def _build_conversions() -> None:
+    """How the tensors of former releases are named today, in eight hundred regular expressions: the first model that a
+    process loads compiles them all, which takes a quarter of a second."""
+    conversions: Any = sys.modules.get("transformers.conversion_mapping")
+    build = getattr(conversions, "_build_checkpoint_conversion_mapping", None)
+    if build is not None:
+        built = build()
+        conversions._build_checkpoint_conversion_mapping = lambda: built  # each process asks once
 
 
 def _forget_what_imports_bind(name: str, modules: dict[str, ModuleType]) -> dict[str, Any]:

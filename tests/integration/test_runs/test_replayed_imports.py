@@ -108,6 +108,25 @@ def test_it_leaves_the_same_modules_with_the_places_of_the_process_that_imports(
     assert values["transformers.dynamic_module_utils.HF_MODULES_CACHE 0"] == "/another/home/modules"
 
 
+def conversions(replay: Replay, *, is_replayed: bool) -> dict[str, list[list[list[str]]]]:
+    """What a process that loads a model knows of the names that tensors had in former releases."""
+    if not is_replayed:
+        sys.meta_path.remove(replay)  # type: ignore[arg-type]
+    module = importlib.import_module("transformers.conversion_mapping")
+    assert (module._build_checkpoint_conversion_mapping.__module__ == replayed_imports.__name__) is is_replayed
+    module.get_checkpoint_conversion_mapping("")
+    return {
+        model: [[one.source_patterns, one.target_patterns] for one in given]
+        for model, given in module._checkpoint_conversion_mapping_cache.items()
+    }
+
+
+def test_the_former_names_of_tensors_are_given_with_the_modules(replay: Replay) -> None:
+    assert in_a_fork(lambda: conversions(replay, is_replayed=True)) == in_a_fork(
+        lambda: conversions(replay, is_replayed=False)
+    )
+
+
 @pytest.mark.parametrize(("variable", "is_replayed"), [("TRANSFORMERS_VERBOSITY", False), ("HF_HUB_OFFLINE", True)])
 def test_who_has_variables_that_others_read_imports_anew(replay: Replay, variable: str, is_replayed: bool) -> None:
     def act() -> bool:
