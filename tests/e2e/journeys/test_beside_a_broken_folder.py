@@ -57,7 +57,7 @@ def test_the_broken_folder_is_unavailable_with_its_python_error(server: RunningS
 
 def test_the_others_serve(server: RunningServer) -> None:
     answer = generate(server, "llama7b", "I am going")
-    assert answer["text_output"].startswith("I am going ")
+    assert answer["text_output"].startswith("I am going")  # what follows is drawn, with or without a blank
 
 
 def test_a_token_that_is_given_is_passed_on_without_a_word(server: RunningServer) -> None:
