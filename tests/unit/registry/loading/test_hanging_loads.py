@@ -215,6 +215,7 @@ def test_poll_mode_goes_on_beside_a_load_that_hangs_and_ends_it_with_its_folder(
         await poller.look(0.05)
         world.add("fresh")
         await poller.look(0.05)
+        await world.settle(lambda: not registry._loader.is_at_work_on("bad"))
         assert [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["fresh"]
         assert [backend.source.name for backend in world.backends.made] == ["hangs", "fresh"]
         shutil.rmtree(folder)
@@ -236,15 +237,17 @@ def test_poll_mode_notes_a_failure_beside_a_load_that_hangs(world: Any, caplog: 
         tries = []
         for _ in range(4):
             await poller.look(0.05)
+            await world.settle(lambda: not registry._loader.is_at_work_on("bad"))
             tries.append([backend.source.name for backend in world.backends.made].count("bad"))
         assert tries == [1, 1, 2, 2]
         (bad / "1" / "model.py").write_text("# mended")
         shutil.rmtree(garbled)
         await poller.look(0.05)
+        await world.settle(lambda: not registry._loader.is_at_work_on("bad"))
         assert [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["bad"]
         shutil.rmtree(hanging)
         await poller.look(0.05)
-        assert not registry._operations
+        await world.settle(lambda: not registry._operations)
 
     run(scenario())
     assert caplog.text.count("Poll failed for model directory 'garbled'") == 2
