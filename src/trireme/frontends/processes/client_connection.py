@@ -87,9 +87,16 @@ class ClientConnection(asyncio.Protocol):
         self._link.send((messages.MADE, self.number))
         if self._is_paused_by_link:
             self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._pause_again)
         early, self._early = self._early, []
         for kind, data in early:
             self.told(kind, data)
+
+    def _pause_again(self) -> None:
+        """asyncio's own loop begins to read behind `connection_made`, with Python 3.11.2 although it is paused."""
+        if self._is_paused_by_link and self._transport is not None:
+            self._transport.resume_reading()
+            self._transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         self.relay(data)
