@@ -21,17 +21,13 @@ _SPACE = re.compile(rb"[ \n\r\t]*")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 _TEXT_RUN = re.compile(
-    rb"""(?:[ !\x23-\x5b\x5d-\x7f]++|\\["\\/bfnrt]
+    rb"""(?x)(?:[ !\x23-\x5b\x5d-\x7f]++|\\["\\/bfnrt]
     |\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
     |[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]
-    |\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}|(?!))++""",
-    re.VERBOSE,
+    |\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}|(?!))++"""
 )
-"""Whole characters and escapes of a string, none of which the fast parser refuses.
-
-The last branch of what is repeated here without a way back never matches. Without it Python before 3.11.5 ends the run
-not where the last round began, but somewhere within what that has tried in vain.
-"""
+"""Whole characters and escapes of a string, none of which the fast parser refuses. The last branch of what is repeated
+here without a way back never matches: Python before 3.11.5 ends such a run within what its last round tried in vain."""
 _HEX4 = re.compile(rb"[0-9a-fA-F]{4}")
 _ESCAPES = {34: '"', 92: "\\", 47: "/", 98: "\b", 102: "\f", 110: "\n", 114: "\r", 116: "\t"}
 _WORDS: dict[int, tuple[bytes, Any]] = {116: (b"true", True), 102: (b"false", False), 110: (b"null", None)}
