@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-IGNORED = {"build", "dist"}
+IGNORED = {"build", "dist", "model_repository"}
+"""What builds leave, and who follows the guides; git does not know them either."""
 PLACES = re.compile(r"[a-z_0-9]+(?:/[a-z_0-9]+)+/?|(?:[a-z_0-9]+/)*[a-z_0-9]+\.py")
 
 
