@@ -38,8 +38,8 @@ class AdapterFolder:
         """Those of the last look at all."""
         self._is_known = False
         """Whether there was one."""
-        self._found: dict[str, bool] = {}
-        """Whether those are there that were asked for alone since then, where it is not what that look says."""
+        self._differs: dict[str, bool] = {}
+        """Whether those are there that were asked for alone since then, where the last list says otherwise."""
         self._looks: set[asyncio.Task[Any]] = set()
         self._waiting = 0
         self._begun_s = 0.0
@@ -58,8 +58,8 @@ class AdapterFolder:
         found: bool | None = await self._look(partial(has_adapter, self._folder, name), partial(self._keep, name))
         if found is not None:
             return found
-        if name in self._found:
-            return self._found[name]
+        if name in self._differs:
+            return self._differs[name]
         if self._is_known:
             return name in self._names
         raise UnavailableError(f"the folder of adapters '{self._folder}' does not answer: try again in a moment")
@@ -70,15 +70,17 @@ class AdapterFolder:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _keep_all(self, names: Collection[str]) -> None:
+        if self._is_known and names is self._names:  # which was not listed anew
+            return
         self._names = names
         self._is_known = True
-        self._found.clear()
+        self._differs.clear()
 
     def _keep(self, name: str, is_there: bool) -> None:
         if is_there == (name in self._names):
-            self._found.pop(name, None)
+            self._differs.pop(name, None)
         else:
-            self._found[name] = is_there
+            self._differs[name] = is_there
 
     async def _look(self, look: Callable[[], T], keep: Callable[[T], None]) -> T | None:
         """As `_look_on` does it, which goes on where nobody waits for it any more."""

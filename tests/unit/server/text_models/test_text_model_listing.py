@@ -174,6 +174,7 @@ def test_an_adapter_that_was_gone_is_not_there_again_because_its_folder_hangs(
         assert sorted(await folder.names()) == ["french", "german"]
         (adapters / "french" / "adapter_config.json").unlink()
         assert not await folder.has("french")
+        await folder.names()  # as they were listed a moment ago
         hangs.set()
         folder._patience_s = 0.05
         assert not await asyncio.wait_for(folder.has("french"), 30)
