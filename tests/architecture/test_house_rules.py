@@ -57,6 +57,12 @@ def test_no_file_is_longer_than_a_reader_can_hold(texts: dict[Path, str]) -> Non
     assert long == []
 
 
+def test_groups_repeated_without_a_way_back_end_with_a_branch_that_never_matches(modules: dict[str, Any]) -> None:
+    """Python before 3.11.5 ends them in the wrong place otherwise."""
+    found = [name for name, module in modules.items() if re.search(r"(?<!\|\(\?!\))\)[*+?]\+", module.text)]
+    assert found == []
+
+
 def test_no_function_is_longer_than_a_screen(modules: dict[str, Any]) -> None:
     long = [
         f"{name}: {node.name}, {lines} lines"

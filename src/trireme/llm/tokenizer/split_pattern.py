@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import unicodedata
 
 from trireme.llm.tokenizer.port import TokenizerError
@@ -17,6 +18,10 @@ GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s
 
 _CATEGORIES = ("L", "M", "N", "P", "S", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No")
 _WHITE_SPACE = "\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
+_GREEDY_GROUP = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+")
+"""The end of one that is repeated without a way back."""
+_CAN_REPEAT_GREEDILY = sys.version_info >= (3, 11, 5)
+"""Before that Python's `re` ends such groups in the wrong place."""
 _PLAIN_ESCAPES = set("rntfv") | set("\\.[](){}*+?|^$-/'\"")
 
 
@@ -33,6 +38,8 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
             continue
         if (char == "[" and is_class) or pattern.startswith("&&", position):
             raise _unknown(pattern, "a class inside a class")
+        if not is_class and not _CAN_REPEAT_GREEDILY and (found := _GREEDY_GROUP.match(pattern, position)):
+            raise _unknown(pattern, f"{found.group()}, which Python matches rightly from 3.11.5 on")
         if char in "$.^" and not is_class and not pattern.startswith("[^", position - 1):
             raise _unknown(pattern, char)
         is_class = (is_class or char == "[") and char != "]"

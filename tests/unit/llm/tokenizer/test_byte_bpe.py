@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trireme.llm.tokenizer import split_pattern
 from trireme.llm.tokenizer.byte_bpe import ByteBpeTokenizer
 from trireme.llm.tokenizer.chat_template import NoTemplate
 from trireme.llm.tokenizer.port import TokenizerError
@@ -118,6 +119,18 @@ def test_what_is_not_covered_is_refused_with_what_to_install(tmp_path: Path) -> 
     assert "pip install tokenizers" in _refusal(tmp_path, sentencepiece_like())
     assert "pip install tokenizers" in _refusal(tmp_path, metaspace())
     assert r"\p{Han}" in _refusal(tmp_path, byte_level(r"\p{Han}+|\s+|\S+"))
+
+
+@pytest.mark.parametrize("end", ["++", "*+", "?+", "{1,2}+"])
+def test_a_group_repeated_without_a_way_back_is_refused_where_python_matches_it_wrongly(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    pattern = r"[)]++(?:(?!b)\p{L})" + end
+    monkeypatch.setattr(split_pattern, "_CAN_REPEAT_GREEDILY", True)
+    assert compile_pattern(pattern).match(")a") is not None
+    monkeypatch.setattr(split_pattern, "_CAN_REPEAT_GREEDILY", False)
+    with pytest.raises(TokenizerError, match="which Python matches rightly"):
+        compile_pattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", [r"\w+", r"\p{Greek}", r"[^\S]", r"a.b", r"[[a-z]&&[aeiou]]", r"(?<n>x)\k<n>"])
