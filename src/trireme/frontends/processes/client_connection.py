@@ -93,7 +93,8 @@ class ClientConnection(asyncio.Protocol):
             self.told(kind, data)
 
     def _pause_again(self) -> None:
-        """asyncio's own loop begins to read behind `connection_made`, with Python 3.11.2 although it is paused."""
+        """With Python 3.11.2 asyncio's own loop adds the reader behind `connection_made` also where reading is paused
+        by then. To pause what is paused does nothing."""
         if self._is_paused_by_link and self._transport is not None:
             self._transport.resume_reading()
             self._transport.pause_reading()

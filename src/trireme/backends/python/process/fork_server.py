@@ -4,7 +4,7 @@ Starting a worker from scratch costs 0.2 s of processor time, most of it importi
 declares itself the one that adopts orphans (Linux), the fork server forks twice, and so a worker is the server's child
 like any other: it can be waited for, and it ends with the server. Where anything of this is missing, or a model needs
 another interpreter or other variables than the fork server began with, workers start from scratch. Their share of the
-cores, which follows from the number of instances, is none of these: a worker takes it behind the fork.
+cores, which follows from the number of instances, is none of these: it is set between the two forks.
 """
 
 from __future__ import annotations

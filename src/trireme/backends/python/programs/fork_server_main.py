@@ -116,11 +116,11 @@ def serve(control: socket.socket, request: bytes, descriptors: list[int], blas: 
     control.close()
     os.close(reader)
     os.close(writer)
-    become_worker(content, descriptors, takes_threads=blas is not None)
+    become_worker(content, descriptors, blas_is_told=blas is not None)
 
 
-def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int], *, takes_threads: bool) -> None:
-    """Turns this process into what `worker_main.py` would be, and ends it; `takes_threads` says whether the linear
+def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int], *, blas_is_told: bool) -> None:
+    """Turns this process into what `worker_main.py` would be, and ends it; `blas_is_told` says whether the linear
     algebra library has been told already how many it has."""
     server_pid, environment = request
     sock, side, stdout, stderr = descriptors
@@ -145,7 +145,7 @@ def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int], *
         if time.monotonic() > deadline:
             os._exit(1)
         time.sleep(0.0005)
-    if not takes_threads and wanted != given:
+    if not blas_is_told and wanted != given:
         start_over(sock, side)
     code = 0
     try:
@@ -165,9 +165,11 @@ def blas_thread_count(variables: Mapping[str, str]) -> int | None:
 
 
 def set_blas_threads(blas: BlasThreads | None, count: int | None) -> None:
-    """Lets numpy compute with as many threads as though it had been imported here. OpenBLAS starts threads when it is
-    told so, one as well where there are to be fewer, and each of them spins for 20 ms before it sleeps. They end with
-    the next fork, and what is forked has them when it computes with them: to be called before a fork."""
+    """Lets numpy compute with as many threads as though it had been imported here. OpenBLAS starts all threads of its
+    pool when it is told a number, a smaller one too, and each of them spins for 20 ms before it sleeps. A fork ends
+    them, and what is forked starts its own with the first thing that it computes: to be called before a fork, where it
+    takes two milliseconds. Threads that begin so late run on the cores to which the model has confined
+    itself by then."""
     if blas is not None and count is not None and blas[0]() != count:
         blas[1](count)
 
