@@ -215,13 +215,13 @@ def test_poll_mode_goes_on_beside_a_load_that_hangs_and_ends_it_with_its_folder(
         await poller.look(0.05)
         world.add("fresh")
         await poller.look(0.05)
-        await world.settle(lambda: not registry._loader.is_at_work_on("bad"))
+        await world.settle(lambda: not registry._loader.is_at_work_on("fresh"))
         assert [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["fresh"]
         assert [backend.source.name for backend in world.backends.made] == ["hangs", "fresh"]
         shutil.rmtree(folder)
         await poller.look(0.05)
+        await world.settle(lambda: not registry._operations)
         assert world.backends.made[0].is_stopped
-        assert not registry._operations
 
     run(scenario())
 
