@@ -16,6 +16,8 @@ FILLERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 # The dependencies are installed without bytecode: what is used of them writes its own.
 unexport PYTHONDONTWRITEBYTECODE
+# Which Python makes the environment is nobody's business in it.
+unexport PYTHON
 CORE := $(VENV)/.core-installed
 DEPENDENCIES := $(VENV)/.dependencies-installed
 # What only `make test` uses is compiled without optimization, in half the time, and served to nobody: `make serve` and

@@ -69,5 +69,5 @@ def test_make_serve_needs_no_test_packages() -> None:
 def test_ci_runs_make_test() -> None:
     script = ROOT / ".ci/run"
     assert os.access(script, os.X_OK)
-    assert script.read_text(encoding="utf-8").rstrip().endswith("make test")
+    assert script.read_text(encoding="utf-8").rstrip().endswith('\nexec make test PYTHON="$python"')
     assert run("bash", "-n", str(script)).returncode == 0
