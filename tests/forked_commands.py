@@ -198,8 +198,10 @@ def fresh_interpreters() -> Iterator[None]:
     """Meanwhile every command starts from scratch."""
     global _is_on
     before, _is_on = _is_on, False
-    yield
-    _is_on = before
+    try:
+        yield
+    finally:
+        _is_on = before
 
 
 def _starter(has_frameworks: bool) -> StarterLink:
@@ -229,7 +231,7 @@ def _request(given: Mapping[str, Any]) -> bytes | None:
     variables = dict(os.environ if given["env"] is None else given["env"])
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
     folder = os.path.abspath(os.fsdecode(given["cwd"] or "."))
-    command = _command(given["args"], variables, folder)
+    command = (RANK, list(given["args"][1:]), "") if is_for_rank else _command(given["args"], variables, folder)
     if command is None or not os.path.isdir(folder):
         return None
     name, words, import_folder = command
@@ -253,8 +255,6 @@ def _request(given: Mapping[str, Any]) -> bytes | None:
 def _command(args: Any, variables: Mapping[str, str], folder: str) -> tuple[str, list[str], str] | None:
     """The command's name, its argv and the folder that it imports from first, "" for that which it runs in."""
     words = [os.fsdecode(args)] if isinstance(args, str | bytes | os.PathLike) else [os.fsdecode(word) for word in args]
-    if is_rank(words, words[2:]):
-        return RANK, words[1:], ""
     if words[:3] == [sys.executable, "-m", "trireme"]:
         return "trireme", [str(_main_file()), *words[3:]], ""
     if tuple(words[:3]) == ServerProgram().words:

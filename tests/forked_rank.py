@@ -52,6 +52,15 @@ def is_rank(words: Any, descriptors: Sequence[int]) -> bool:
     return Path(words[1]).name == PROGRAM and [str(one) for one in descriptors] == words[2:]
 
 
+def _forget_where_records_go() -> None:
+    """A worker has them sent to its server."""
+    logging.lastResort = logging._defaultLastResort  # type: ignore[attr-defined]
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "trireme" and isinstance(logger, logging.Logger):
+            logger.handlers.clear()
+            logger.setLevel(logging.NOTSET)
+
+
 def run(words: list[str], descriptors: list[int]) -> None:
     """The whole life of the rank, in the process that was forked for it; the last descriptor leads to the first one."""
     try:
@@ -64,7 +73,7 @@ def run(words: list[str], descriptors: list[int]) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        logging.root.handlers.clear()  # a worker's, which lead to the server
+        _forget_where_records_go()
         for name in [name for name in sys.modules if name.partition(".")[0] == "trireme"]:
             del sys.modules[name]
         sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("trireme.")]

@@ -127,8 +127,9 @@ def run(request: Mapping[str, Any], descriptors: list[int]) -> None:
         main.__file__ = request["program"]
         importlib.import_module("worker_main").add_packages()
         program.preload()
-        program.set_blas_threads(program.blas_threads(), program.blas_thread_count(request["variables"]))
-        program.become_worker((os.getppid(), request["variables"]), descriptors, takes_threads=True)
+        blas = program.blas_threads()  # told behind the fork, because the starter forks for everybody
+        program.set_blas_threads(blas, program.blas_thread_count(request["variables"]))
+        program.become_worker((os.getppid(), request["variables"]), descriptors, blas_is_told=blas is not None)
     except BaseException:
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
     finally:

@@ -297,7 +297,7 @@ def soon_steady(words: list[str], *, is_printed_below: bool = False) -> list[str
     they always do, and are short (the last word counts) unless the page says how long they are and shows what that
     prints. So are those of an analysis, and the seconds of an example that measures. Other commands stay as they
     are."""
-    if "--benchmark" in words:
+    if "triton-http-client.py" in words and "--benchmark" in words:
         return [*words, "--limit", "1"]
     if words[1:2] == ["analyze"] and words[2:3] not in (["analyze"], ["report"]):
         return [*words, "--measurement-interval", "200", "--duration-seconds", "0.1"]

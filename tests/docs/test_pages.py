@@ -117,6 +117,6 @@ def test_load_tests_of_pages_do_not_wait_for_a_quiet_machine() -> None:
     assert soon_steady(["bin/trireme", "analyze", "profile", "-f", "a"])[5:] == short
     for words in ("trireme analyze analyze a", "trireme analyze report a"):
         assert soon_steady(words.split()) == words.split()
-    assert soon_steady(["python3", "client.py", "--benchmark", "--limit", "5"])[5:] == ["--limit", "1"]
+    assert soon_steady(["python3", "triton-http-client.py", "--benchmark", "--limit", "5"])[5:] == ["--limit", "1"]
     for words in ("trireme perf llm -m a", "trireme perf --request-count 9", "trireme models index", "bash -c perf"):
         assert soon_steady(words.split()) == words.split()
