@@ -43,6 +43,7 @@ _DTYPES: Mapping[str, type[np.generic]] = {
 _POINTER = b"version https://git-lfs"
 _IS_POINTER = "is a pointer of Git LFS, not the weights themselves; run `git lfs pull` in the folder"
 _MAX_HEADER_BYTES = 100_000_000
+_MAX_JSON_BYTES = 64 << 20
 _MANY_BYTES = 16 * 2**20
 _PIECE_BYTES = 4 * 2**20
 _THREADS = 8
@@ -165,6 +166,8 @@ def _last_version(folder: Path) -> Path | None:
 def read_json(path: Path, advice: str) -> dict[str, Any]:
     """An object from a file."""
     try:
+        if (size := path.stat().st_size) > _MAX_JSON_BYTES:
+            raise CheckpointError(f"{path} has {size} bytes, more than any such file; {advice}")
         value = json.loads(read_regular(path))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); {advice}") from None
@@ -268,9 +271,12 @@ class SafetensorsFile(TensorFile):
             with path.open("rb") as file:
                 if size < 8:
                     raise self._damaged(f"has {size} bytes, too few for a header")
+                self._data_start = self._header_end(file.peek()[: len(_POINTER)], size)
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if is_mapped else file.read(size)
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
+        except MemoryError:
+            raise CheckpointError(f"{path} has {size} bytes, for which there is no memory") from None
         if len(self._bytes) < size:
             raise self._damaged(f"had {size} bytes, of which {len(self._bytes)} were left when it was read")
         self._header = self._read_header(size)
@@ -296,13 +302,16 @@ class SafetensorsFile(TensorFile):
         for name, entry in self._header.items():
             self._checked(name, entry)
 
-    def _read_header(self, size: int) -> dict[str, Any]:
-        if self._bytes[: len(_POINTER)] == _POINTER:
+    def _header_end(self, start: bytes, size: int) -> int:
+        """Looked at before the file is read as a whole."""
+        if start == _POINTER:
             raise CheckpointError(f"{self._path} {_IS_POINTER}")
-        length = int.from_bytes(self._bytes[:8], "little")
+        length = int.from_bytes(start[:8], "little")
         if length > min(size - 8, _MAX_HEADER_BYTES):
             raise self._damaged(f"says that its header has {length} bytes, but the file has {size} in all")
-        self._data_start = 8 + length
+        return 8 + length
+
+    def _read_header(self, size: int) -> dict[str, Any]:
         self._data_bytes = size - self._data_start
         try:
             header = json.loads(self._bytes[8 : self._data_start])

@@ -48,6 +48,18 @@ def configure(folder: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
+def test_a_configuration_of_gigabytes_is_not_read(folder: Path, refusal: Callable[..., str]) -> None:
+    os.truncate(folder / "adapter_config.json", 3 << 30)
+    assert f"adapter_config.json has {3 << 30} bytes, more than any such file" in refusal()
+
+
+def test_tensors_with_a_damaged_header_are_not_read(folder: Path, refusal: Callable[..., str]) -> None:
+    with (folder / "adapter_model.safetensors").open("r+b") as file:
+        file.write((1 << 31).to_bytes(8, "little"))
+        file.truncate(1 << 42)
+    assert f"says that its header has {1 << 31} bytes, but the file has {1 << 42} in all" in refusal()
+
+
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
