@@ -66,6 +66,7 @@ SWITCH_INTERVAL_S = 0.001
 """How long work in Python beside the event loop keeps the interpreter when the loop wants it: for that long, many times
 over, a health check would wait."""
 REAP_INTERVAL_S = 10.0
+FORK_SERVER_INTERVAL_S = 1.0
 """How often processes that models left behind are collected."""
 
 OnReady = Callable[[Sequence[ModelConfig]], None]
@@ -192,7 +193,8 @@ class _Application:
             print(f"error: {error.message}", file=sys.stderr, flush=True)
             await self._shut_down()
             return 1
-        chores = [asyncio.create_task(chore) for chore in (self._reap_orphans(), keep_giving_back(self._inflight))]
+        duties = (self._reap_orphans(), self._look_after_fork_server(), keep_giving_back(self._inflight))
+        chores = [asyncio.create_task(duty) for duty in duties]
         await self.signals.has_come.wait()
         for chore in chores:
             chore.cancel()
@@ -202,6 +204,11 @@ class _Application:
         while self._fork_server is not None:
             await asyncio.sleep(REAP_INTERVAL_S)
             self._fork_server.reap_orphans()
+
+    async def _look_after_fork_server(self) -> None:
+        while self._fork_server is not None:
+            await asyncio.sleep(FORK_SERVER_INTERVAL_S)
+            self._fork_server.look_after()
 
     async def _start_up(self) -> None:
         """Models first, then the front ends; a signal meanwhile ends the start."""

@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,7 +43,9 @@ LOOK_S = 0.5
 MAX_REQUEST_BYTES = 128 * 1024
 """Of variables; a worker with more is started from scratch."""
 FAILURES = 2
-"""After so many in a row workers are started from scratch."""
+"""After so many in a row workers are started from scratch for a while."""
+PAUSE_S = 30.0
+"""So long, until a fork server is tried again."""
 _SET_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl
 _READ_AT_START = (
     "PYTHON",
@@ -73,6 +76,8 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._turn = asyncio.Lock()
         self._failures = 0
+        self._again_s = 0.0
+        """When one is tried again, where there is none."""
         self._is_closed = False
         self._ended_before: set[int] = set()
 
@@ -102,6 +107,16 @@ class ForkServer:
         except asyncio.CancelledError:
             task.add_done_callback(_end_unwanted)
             raise
+
+    def look_after(self) -> None:
+        """Replaces a process that has ended while it was asked for nothing, since nobody else would end what a server
+        leaves behind that is killed; and tries again where two have failed. To be called now and then."""
+        if self._is_closed or self._turn.locked():
+            return
+        if self._process is None and time.monotonic() >= self._again_s:
+            self._launch_again()
+        elif self._process is not None and self._process.poll() is not None:
+            self._replace(ConnectionResetError("it has ended"))
 
     def reap_orphans(self) -> None:
         """Collects the ended processes that models left behind and this process adopted. To be called now and then: one
@@ -193,8 +208,19 @@ class ForkServer:
         self._failures += 1
         if self._failures < FAILURES and self._launch():
             log.warning("the fork server does not answer and was replaced: %s", error)
+            return
+        self._again_s = time.monotonic() + PAUSE_S
+        log.warning(
+            "workers are started from scratch for %g s, the fork server does not answer again: %s", PAUSE_S, error
+        )
+
+    def _launch_again(self) -> None:
+        """The next failure is the last one before another pause, unless a worker was forked before it."""
+        self._failures = FAILURES - 1
+        if self._launch():
+            log.warning("workers are forked again")
         else:
-            log.warning("workers are started from scratch from now on, the fork server does not answer: %s", error)
+            self._again_s = time.monotonic() + PAUSE_S
 
     def _end(self) -> None:
         """Killed before its socket is closed, at whose end it would end all that the server left behind."""
