@@ -12,6 +12,7 @@ from trireme.backends.python.options import SETTINGS_VARIABLE
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.worker.results import ModelReturnError
 from trireme.core.threads.variables import THREAD_VARIABLES
+from trireme.core.wording.distributions import distribution_of
 from trireme.core.wording.extras import install_line
 from trireme.machine.regular_files import is_odd
 
@@ -28,7 +29,8 @@ def require(package: str, extra: str) -> Any:
         if error.name != package.partition(".")[0]:
             raise ModelLoadError(f"the package '{package}' is installed but cannot be imported: {error}") from error
         raise ModelLoadError(
-            f"this model needs the package '{package}', which is not installed; install it with: {install_line(extra)}"
+            f"this model needs the package '{distribution_of(package)}', which is not installed; install it with: "
+            f"{install_line(extra)}"
         ) from None
     except ImportError as error:  # a library it needs is absent
         raise ModelLoadError(f"the package '{package}' is installed but cannot be imported: {error}") from error

@@ -186,6 +186,22 @@ def test_an_absent_framework_is_named_with_the_command_that_installs_it() -> Non
 
 
 @pytest.mark.parametrize(
+    ("module", "package"),
+    [("no_such_framework.parts", "no_such_framework"), ("PIL.Image", "pillow"), ("sklearn", "scikit-learn")],
+)
+def test_an_absent_module_is_told_as_the_package_that_pip_installs(
+    monkeypatch: pytest.MonkeyPatch, module: str, package: str
+) -> None:
+    def no_module(name: str) -> None:
+        name = name.partition(".")[0]
+        raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+    monkeypatch.setattr("trireme.backends.compiled.model_load.importlib.import_module", no_module)
+    with pytest.raises(ModelLoadError, match=f"needs the package '{package}', which is not installed"):
+        require(module, "dream")
+
+
+@pytest.mark.parametrize(
     ("error", "reason"),
     [
         (ValueError("the header is wrong"), "the header is wrong"),
