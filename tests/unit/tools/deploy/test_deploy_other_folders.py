@@ -50,8 +50,7 @@ def test_an_adapter_with_a_config_beside_it_is_an_adapter_too(tmp_path: Path) ->
         (["model.onnx"], "1/model.onnx and start 'trireme serve'"),
         (["tf_model.h5", "flax_model.msgpack"], "TensorFlow or Flax alone (flax_model.msgpack, tf_model.h5)"),
         (["model.safetensors"], "it has weights but no config.json"),
-        (["config.pbtxt"], "it is the folder of a model that is served already (config.pbtxt): trireme serve '"),
-        (["one/config.pbtxt"], "it is a repository of models that are served already: trireme serve '"),
+        (["one/config.pbtxt"], "it is a model repository already: trireme serve /"),
         (
             [f"checkpoint-{number}/config.json" for number in range(6)],
             "one: checkpoint-0, checkpoint-1, checkpoint-2, checkpoint-3 and 2 more; give the path of one of them",
@@ -65,6 +64,22 @@ def test_each_kind_of_folder_is_told(tmp_path: Path, files: list[str], told: str
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert told in refusal_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("models/opt-125m", "{0}/models --model-control-mode=explicit --load-model=opt-125m"),
+        ("my models/my opt", "'{0}/my models' --model-control-mode=explicit --load-model='my opt'"),
+    ],
+)
+def test_a_model_of_a_repository_is_served_alone(tmp_path: Path, place: str, words: str) -> None:
+    folder = tmp_path / place
+    folder.mkdir(parents=True)
+    (folder / "config.pbtxt").touch()
+    told = refusal_of(folder)
+    assert "it is a model of a repository already, as its config.pbtxt tells" in told
+    assert told.endswith(f"To serve it alone: trireme serve {words.format(tmp_path)}")
 
 
 def test_other_forms_beside_the_usual_weights_do_no_harm(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -64,7 +65,7 @@ def gguf(names: Sequence[str]) -> str:
 
 
 def described_folder(folder: Path) -> str | None:
-    """The same for a folder of this machine, which may be one level too high, or a served model already."""
+    """The same for a folder of this machine, which may be one level too high, or a model of a repository already."""
     entries = sorted(folder.iterdir())
     if not entries:
         return "the folder is empty"
@@ -73,12 +74,15 @@ def described_folder(folder: Path) -> str | None:
     if told is not None:
         return told
     if _SERVED in names:
-        return f"it is the folder of a model that is served already ({_SERVED}): trireme serve '{folder.parent}'"
+        return (
+            f"it is a model of a repository already, as its {_SERVED} tells. To serve it alone: trireme serve "
+            f"{shlex.quote(str(folder.parent))} --model-control-mode=explicit --load-model={shlex.quote(folder.name)}"
+        )
     inside = [entry.name for entry in entries if (entry / "config.json").is_file()]
     if inside:
         return f"it has no config.json, but folders in it have one: {_listed(inside)}; give the path of one of them"
     if any((entry / _SERVED).is_file() for entry in entries):
-        return f"it is a repository of models that are served already: trireme serve '{folder}'"
+        return f"it is a model repository already: trireme serve {shlex.quote(str(folder))}"
     if ENGINE_DESCRIPTION in names:
         return "'trireme build' wrote it, but its config.json is missing: build it again, or copy all of it"
     if _any_of(names, _WEIGHTS):
