@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,5 +67,5 @@ def generate(server: RunningServer, model: str, text: str) -> dict[str, Any]:
 
 def told_of(server: RunningServer, model: str, letter: str = "W") -> list[str]:
     """The lines that tell what was done for this model, or with `I`, what could be."""
-    marks = (f"[{model}_0] ", "compat '")
-    return [line for line in server.log.splitlines() if line.startswith(letter) and all(mark in line for mark in marks)]
+    lines = (line for line in server.log.splitlines() if line.startswith(letter) and f"[{model}_0] " in line)
+    return [line for line in lines if re.search(r"\bcompat\b", line)]

@@ -66,7 +66,8 @@ def _settle(model: Any, model_class: type, convert: Any) -> None:
     name = type(model).__name__
     if not switches.is_asked_for(*WORDS):
         if switches.may_rescue() and emulates("float16"):
-            tell_offer(WORD, f"{name} was loaded in float16, {SLOW}; compat '{WORD}' computes it in a faster type")
+            how = f"--compat={WORD}, or the parameter 'compat' with '{WORD}' in its config.pbtxt"
+            tell_offer(WORD, f"{name} was loaded in float16, {SLOW}; {how}, computes it in a faster type")
         return
     choice = choose(sum(2 * weights[index].numel() for index in halves))
     if choice.name == "float16":
