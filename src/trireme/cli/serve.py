@@ -35,6 +35,7 @@ COMMAND = ServerCommand(
 """One broken model does not stop the others: on a laptop its error is what the user works on."""
 
 _ALL_INTERFACES = ("0.0.0.0", "::")
+_USUAL = ServerOptions()
 _USUAL_FOLDERS = ("model_repository", "models")
 
 _EXPLANATION = """trireme serve needs a folder to serve: a repository, with one folder per model in it.
@@ -98,9 +99,35 @@ def greeting_lines(options: ServerOptions, models: Sequence[ModelConfig]) -> lis
     if options.watch:
         folders = ", ".join(options.model_repository)
         lines.append(f"It watches {folders}: a model whose files change is loaded again, and a new folder is loaded.")
+    lines += _lines_to_load(options, models)
     if options.allow_http and models:
         lines += ["", *_lines_to_try(options, models), ""]
     return lines
+
+
+def _lines_to_load(options: ServerOptions, models: Sequence[ModelConfig]) -> list[str]:
+    """How a server that waits to be told gets its first model, and where that has to be said."""
+    if models or options.model_control_mode != "explicit" or options.load_model:
+        return []
+    at_start = "--load-model=NAME loads it at the start."
+    if not (options.allow_http or options.allow_grpc):
+        return [f"No model is loaded: {at_start}"]
+    command = f"trireme models load NAME{_words_to_reach(options)}"
+    return [f"No model is loaded. From another terminal '{command}' loads one; {at_start}"]
+
+
+def _words_to_reach(options: ServerOptions) -> str:
+    """What a command of ours is told about where the server is; nothing where it is at the usual place."""
+    if options.allow_http:
+        words, is_tls = "", options.http_use_ssl or options.http_use_ssl_mutual
+        address, port, usual_port = options.http_address, options.http_port, _USUAL.http_port
+    else:
+        words, is_tls = " --grpc", options.grpc_use_ssl or options.grpc_use_ssl_mutual
+        address, port, usual_port = options.grpc_address, options.grpc_port, _USUAL.grpc_port
+    host = _reachable(address)
+    if not is_tls and port == usual_port and host in ("localhost", "127.0.0.1"):
+        return words
+    return f"{words} -u {'https://' if is_tls else ''}{host}:{port}"
 
 
 def openness_lines(options: ServerOptions) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,6 +179,29 @@ def test_greeting_says_that_other_machines_can_reach_it() -> None:
 )
 def test_greeting_names_the_flags_that_keep_it_here(options: ServerOptions, flags: str) -> None:
     assert any(line.endswith(f"To keep it here: {flags}") for line in serve.greeting_lines(options, []))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (ServerOptions(), ""),
+        (ServerOptions(http_address="127.0.0.1"), ""),
+        (ServerOptions(http_port=9000), " -u localhost:9000"),
+        (ServerOptions(http_address="10.0.0.7", http_use_ssl=True), " -u https://10.0.0.7:8000"),
+        (ServerOptions(allow_http=False), " --grpc"),
+        (ServerOptions(allow_http=False, grpc_port=9001), " --grpc -u localhost:9001"),
+    ],
+)
+def test_greeting_without_a_model_says_how_one_is_loaded(options: ServerOptions, words: str) -> None:
+    def told(**changes: Any) -> list[str]:
+        lines = serve.greeting_lines(replace(options, **changes), [])
+        return [line for line in lines if line.startswith("No model is loaded")]
+
+    (line,) = told(model_control_mode="explicit")
+    assert f"'trireme models load NAME{words}' loads one; --load-model=NAME loads it at the start." in line
+    (line,) = told(model_control_mode="explicit", allow_http=False, allow_grpc=False)
+    assert line == "No model is loaded: --load-model=NAME loads it at the start."
+    assert told() == told(model_control_mode="explicit", load_model=("broken",)) == []
 
 
 def test_tritonserver_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
