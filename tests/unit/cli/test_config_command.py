@@ -69,6 +69,18 @@ def test_check_notes_a_package_that_the_code_imports_and_that_is_missing(
     assert capsys.readouterr().out == "hungry: ok\n", "it is installed for the model"
 
 
+def test_check_notes_a_parameter_whose_name_is_nearly_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parameters = (
+        f'parameters {{ key: "{name}" value {{ string_value: "x" }} }}\n' for name in ("EXECUTION_ENV_PAHT", "own")
+    )
+    folder = model(tmp_path, "mine", f'backend: "python"\nversion_policy {{ all {{}} }}\n{"".join(parameters)}')
+    (folder / "2").mkdir()
+    (folder / "2" / "model.py").write_text((folder / "1" / "model.py").read_text())
+    assert trireme_command.main(["config", "check", str(folder)]) == 0
+    told = "parameter 'EXECUTION_ENV_PAHT' is none of the server's and is left to the model"
+    assert capsys.readouterr().out.count(f"; {told}: did you mean 'EXECUTION_ENV_PATH'?") == 1
+
+
 def test_check_of_a_repository_names_each_model_and_fails_if_one_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

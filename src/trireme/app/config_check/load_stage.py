@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from trireme.app.config_check.checked_model import CheckedModel
-from trireme.app.config_check.model_files import file_problems, import_notes, package_note
+from trireme.app.config_check.model_files import file_problems, import_notes, package_note, parameter_notes
 from trireme.backends.builtin.catalog import FACTORIES as BUILTIN
 from trireme.backends.python.placement import device_requests, placements_of, stand_in_words
 from trireme.backends.services import ModelSource
@@ -37,6 +37,7 @@ def check_load(model: CheckedModel, inventory: Inventory, backend_directory: Pat
             for problem in file_problems(source, backend_directory):
                 model.add(problem)
             model.notes += import_notes(source)
+            model.notes += [note for note in parameter_notes(source) if note not in model.notes]
         if (note := package_note(message)) is not None:
             model.notes.append(note)
     for problem in _problems(model, message, inventory):

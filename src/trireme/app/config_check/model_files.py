@@ -15,6 +15,7 @@ from trireme.backends.parameter_problems import parameter_problems
 from trireme.backends.python.environment.archive import ARCHIVE_SUFFIXES, is_archive
 from trireme.backends.python.environment.interpreter import MODEL_DIRECTORY
 from trireme.backends.python.environment.requirements import FILE_NAME as REQUIREMENTS
+from trireme.backends.python.misspelt_parameters import misspelt_parameters
 from trireme.backends.python.options import ModelParameters
 from trireme.backends.services import ModelSource
 from trireme.config.compat_words import words_of_model
@@ -65,6 +66,14 @@ def import_notes(source: ModelSource) -> list[str]:
         for name, line in imported_packages(path).items()
         if not _is_found(name, source)
     ]
+
+
+def parameter_notes(source: ModelSource) -> list[str]:
+    """Names of parameters that are nearly the server's, of a model whose code may read any: others are told by the
+    load."""
+    if source.config.backend != "python":
+        return []
+    return list(misspelt_parameters({key: value.string_value for key, value in source.config.parameters.items()}))
 
 
 def _is_found(name: str, source: ModelSource) -> bool:

@@ -19,6 +19,7 @@ from trireme.backends.python.host.refusing_instance import RefusingInstance
 from trireme.backends.python.host.session import WorkerSession
 from trireme.backends.python.host.supervisor import Supervisor
 from trireme.backends.python.host.worker_recipe import WorkerRecipe, current_verbose_level, model_file_name
+from trireme.backends.python.misspelt_parameters import misspelt_parameters
 from trireme.backends.python.options import SETTINGS_VARIABLE, ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement, placements_of
 from trireme.backends.python.process.confined_variables import confined_variables
@@ -56,6 +57,9 @@ class PythonBackend:
         self._options = PythonOptions.from_backend_config({**settings.get("", {}), **settings.get("python", {})})
         parameters = {key: value.string_value for key, value in source.config.parameters.items()}
         self._parameters = ModelParameters.from_parameters(parameters)
+        if runtime_file is None:  # else that one tells what it does not know
+            for sentence in misspelt_parameters(parameters):
+                log.warning("model '%s': %s", source.name, sentence)
         self._is_debug = services.debug_model == source.name
         self._quarantine = Quarantine(source.name)
         own_words = words_of_model(source.name, parameters)
