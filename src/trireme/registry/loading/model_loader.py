@@ -137,7 +137,7 @@ class ModelLoader:
             return await asyncio.to_thread(LoadOverride.create, name, config_json, files)
         except (ServingError, OSError, ValueError) as error:  # a path with a null character is a ValueError
             log.error("Poll failed for model directory '%s': %s", name, error)
-            raise _poll_failure(name) from error
+            raise _poll_failure(name, str(error)) from error
 
     def _poll_all(self, folders: Mapping[ModelId, Path]) -> tuple[Plan, Outcome]:
         plan: Plan = {}
@@ -163,7 +163,9 @@ class ModelLoader:
             if own is None:  # what is wrong with files of a request says nothing about the folder
                 self._note_polled([known for known in self._models.unreadable if known.name == current], unreadable)
             if current == name and not found:
-                raise _poll_failure(name)
+                raise _poll_failure(
+                    name, "; ".join(error.message for error in unreadable.values() if error is not None)
+                )
             for polled in found:
                 plan[polled.id] = polled
                 fresh = [needed for needed in polled.dependencies if needed not in seen]
@@ -332,5 +334,7 @@ class ModelLoader:
             self._unload_unused(below, drains + own)
 
 
-def _poll_failure(name: str) -> InternalError:
-    return InternalError(f"failed to load '{name}', failed to poll from model repository")
+def _poll_failure(name: str, reason: str) -> InternalError:
+    """Triton's text, with what it says in its log alone behind it; nothing of a model that no repository has."""
+    behind = f": {reason}" if reason else ""
+    return InternalError(f"failed to load '{name}', failed to poll from model repository{behind}")

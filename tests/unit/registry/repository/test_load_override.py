@@ -68,17 +68,25 @@ def test_override_of_the_instances_alone_is_made_in_place(world: Any) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("config", ["{xx", '{"zork": 1}', '{"name": "other"}'])
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ("{xx", "Invalid config override: "),
+        ('{"max_bach_size": 1}', "Invalid config override: max_bach_size: Cannot find field, did you mean 'max_batch"),
+        ('{"name": "other"}', "unexpected directory name 'model' for model 'other'"),
+    ],
+)
 def test_bad_override_is_a_poll_failure_and_the_model_goes_on(
-    world: Any, config: str, caplog: pytest.LogCaptureFixture
+    world: Any, config: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         world.add("model")
         server = await explicit(world)
         await server.model_control.load("model")
         error = await world.refused_later(server.model_control.load("model", config))
-        assert (error.kind, error.message) == (ErrorKind.INTERNAL, POLL_FAILURE)
-        assert "Poll failed for model directory 'model': " in caplog.text
+        assert error.kind == ErrorKind.INTERNAL
+        assert error.message.startswith(f"{POLL_FAILURE}: {reason}")
+        assert f"Poll failed for model directory 'model': {reason}" in caplog.text
         assert (await world.infer(server, "model")).error is None
 
     asyncio.run(scenario())
@@ -130,11 +138,11 @@ def test_files_without_a_config_are_a_poll_failure(world: Any, caplog: pytest.Lo
     async def scenario() -> None:
         server = await explicit(world)
         error = await world.refused_later(server.model_control.load("model", None, {"file:1/model.py": b""}))
-        assert error.message == POLL_FAILURE
+        assert error.message == f"{POLL_FAILURE}: {reason}"
 
+    reason = "Load parameter 'config' must be specified for model file override"
     asyncio.run(scenario())
-    text = "Poll failed for model directory 'model': Load parameter 'config' must be specified for model file override"
-    assert text in caplog.messages
+    assert f"Poll failed for model directory 'model': {reason}" in caplog.messages
 
 
 @pytest.mark.parametrize("parameter", ["file:../x", "file:/etc/x", "file:1/../../x", "file:", "file:."])
