@@ -22,8 +22,8 @@ class IndexEntry:
     state: str = ""
     reason: str = ""
     problem: str = ""
-    """Why the folder of a model that does not serve could not be read. Triton's index has nothing of it, so that the
-    protocols do not tell."""
+    """Why the folder of a model that does not serve could not be read. The protocols tell it as the reason where there
+    is no other; Triton's index has nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,10 @@ def _condition(life: VersionLife) -> tuple[str, str]:
 
 def _with_problem(entry: IndexEntry, problems: Mapping[str, str]) -> IndexEntry:
     is_idle = not entry.state or entry.state == UNAVAILABLE
-    return replace(entry, problem=problems[entry.name]) if is_idle and entry.name in problems else entry
+    if not is_idle or entry.name not in problems:
+        return entry
+    problem = problems[entry.name]
+    return replace(entry, problem=problem, reason=entry.reason or problem)
 
 
 def _is_unloaded(entry: IndexEntry) -> bool:

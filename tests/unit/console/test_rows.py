@@ -66,7 +66,7 @@ def test_model_whose_configuration_cannot_be_read_says_why_from_the_start(world:
         assert state == "NOT LOADED"
         assert MISTAKE in reason
         assert MISTAKE in on_page
-        assert world.states(server) == [("model", "", "", "")], "what Triton's index says"
+        assert world.states(server) == [("model", "", "", reason)]
         await server.registry.stop(1)
 
     asyncio.run(scenario())
@@ -94,6 +94,7 @@ def test_reason_why_a_folder_cannot_be_read_goes_with_its_cause_or_the_wish_to_l
         await world.refused_later(server.model_control.load("model"))
         assert MISTAKE in shown(server)[1]
         assert MISTAKE in shown(server)[2]
+        assert world.states(server) == [("model", "1", "UNAVAILABLE", "unloaded")], "as in Triton"
         await server.registry.stop(1)
 
     asyncio.run(scenario())

@@ -89,7 +89,7 @@ def test_unreadable_config_is_not_in_the_table_but_fails_the_start(
         (failure,) = report.failures
         assert (failure.name, failure.folder) == ("garbled", folder)
         assert failure.text.startswith(f"failed to read text proto from {folder}")
-        assert ("garbled", "", "", "") in world.states(server)
+        assert ("garbled", "", "", failure.text) in world.states(server)
         assert f"Poll failed for model directory 'garbled': failed to read text proto from {folder}" in caplog.text
 
     asyncio.run(scenario())
