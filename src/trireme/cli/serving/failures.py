@@ -151,8 +151,10 @@ def _in_frames(failure: LoadFailure, first: str, rest: Sequence[str]) -> _Findin
         return None
     place = _Place(Path(own[0]["path"]), int(own[0]["line"]))
     found = _Finding(f"{match['kind']} in {place.described()}: {match['message']}", place)
-    others = [line for line in rest if line.strip() and line.strip() != "At:"]
-    return found if len(frames) == 1 else replace(found, more=("came through:", *others))
+    lines = [line for line in rest if line.strip()]
+    start = next((index for index, line in enumerate(lines) if line.strip() == "At:"), 0)
+    notes, others = lines[:start], [line for line in lines[start:] if line.strip() != "At:"]
+    return replace(found, more=tuple(notes) if len(frames) == 1 else (*notes, "came through:", *others))
 
 
 def _is_inside(path: str, folder: Path | None) -> bool:

@@ -54,6 +54,16 @@ def test_exception_is_shown_where_the_model_raised_it(folder: Path) -> None:
     ]
 
 
+def test_what_was_noted_about_an_exception_is_shown_below_the_line(folder: Path) -> None:
+    path = folder / "1/model.py"
+    path.write_text("import json\nimport sklearn\n")
+    text = f"Internal: ModuleNotFoundError: No module named 'sklearn'\npip install it\n\nAt:\n  {path}(2): <module>\n"
+    assert told(folder, text)[1:] == ["models/mine/1/model.py:2", "import sklearn", "pip install it"]
+    text += "  /usr/lib/python3/first.py(9): main\n"
+    found = told(folder, text)[3:]
+    assert found == ["pip install it", "came through:", f"{path}(2): <module>", "/usr/lib/python3/first.py(9): main"]
+
+
 def test_exception_from_a_library_is_shown_where_the_model_called_it_with_the_way_it_came(folder: Path) -> None:
     path = folder / "1/model.py"
     path.write_text("import json\n\njson.loads('{')\n")

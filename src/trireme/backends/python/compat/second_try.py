@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 def with_second_try(call: Callable[[], T]) -> T:
     """What the call returns; it is made again after each failure that something can be done about, which is done once
-    per process. Raises what the last one raised, in clearer words where software of an accelerator is missing."""
+    per process. Raises what the last one raised, in clearer words where software of an accelerator is missing,
+    and with a note where a package is."""
     while True:
         try:
             return call()
@@ -21,7 +22,9 @@ def with_second_try(call: Callable[[], T]) -> T:
             from trireme.backends.python.compat import switches
             from trireme.backends.python.compat.accelerators.missing_software import stand_in_for
             from trireme.backends.python.compat.huggingface import access_token
+            from trireme.backends.python.compat.package_advice import advise_package
 
             if not (switches.may_rescue() and access_token.define_for(error)) and not stand_in_for(error):
                 access_token.advise(error)
+                advise_package(error)
                 raise
