@@ -7,16 +7,8 @@ from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.python.pb_utils.logger import Logger
+from trireme.backends.server_parameters import SERVER_PARAMETERS
 
-_OF_THE_SERVER = {
-    "EXECUTION_ENV_PATH",
-    "FORCE_CPU_ONLY_INPUT_TENSORS",
-    "TRITON_BATCH_STRATEGY_PATH",
-    "compat",
-    "device",
-    "max_concurrency",
-    "trireme_load_timeout",
-}
 _PICTURES_OF, _PICTURES = "image_input", "image_"
 """The server makes inputs of pictures, where a configuration declares how."""
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
@@ -28,7 +20,7 @@ class Parameters:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._model = str(config.get("name", ""))
         self._values = {key: str(value["string_value"]) for key, value in config.get("parameters", {}).items()}
-        self._rest = set(self._values) - _OF_THE_SERVER
+        self._rest = set(self._values) - SERVER_PARAMETERS
         if _PICTURES_OF in self._values:
             self._rest = {name for name in self._rest if not name.startswith(_PICTURES)}
 

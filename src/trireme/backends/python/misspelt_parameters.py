@@ -6,31 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from trireme.backends.python.output_check import PARAMETER as STRICT_OUTPUTS
-from trireme.config import compat_words, device_parameter, load_timeout
-from trireme.config.picture_parameters import INPUT as IMAGE_INPUT
+from trireme.backends.server_parameters import SERVER_PARAMETERS
 from trireme.core.close_names import closest
 
-KNOWN: Final = (
-    "EXECUTION_ENV_PATH",
-    "FORCE_CPU_ONLY_INPUT_TENSORS",
-    compat_words.PARAMETER,
-    device_parameter.NAME,
-    IMAGE_INPUT,
-    "max_concurrency",
-    STRICT_OUTPUTS,
-    load_timeout.NAME,
-    "trireme_memory_bytes",
-    "trireme_pin",
-)
 _NEAR: Final = 0.8
 
 
 def misspelt_parameters(given: Mapping[str, str]) -> Iterator[str]:
     """A sentence for each."""
-    absent = [known for known in KNOWN if known not in given]
+    absent = sorted(SERVER_PARAMETERS.difference(given))
     for name in given:
-        if name not in KNOWN and (meant := _meant(name, absent)) is not None:
+        if name not in SERVER_PARAMETERS and (meant := _meant(name, absent)) is not None:
             yield f"parameter '{name}' is none of the server's and is left to the model: did you mean '{meant}'?"
 
 

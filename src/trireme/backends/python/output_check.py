@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 Form = tuple[str, str, tuple[int, ...]]
 """Name, datatype and shape of an output."""
 _MOST_FORMS = 1024
-PARAMETER = "strict_outputs"
+_PARAMETER = "strict_outputs"
 """With "true" or "false" a model's configuration decides for itself; any other value is the model's own."""
 
 
@@ -31,7 +31,7 @@ class OutputCheck:
         self._outputs = config.outputs
         self._states = states
         self._batch_rank = 1 if config.max_batch_size > 0 else 0
-        said = config.parameters.get(PARAMETER, "").lower()
+        said = config.parameters.get(_PARAMETER, "").lower()
         self._is_strict = is_strict if said not in ("true", "false") else said == "true"
         self._is_meant = said == "false"
         self._told: set[str] = set()

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from trireme.backends.catalog import BackendServices, ModelSource, create_backend
-from trireme.backends.python.misspelt_parameters import KNOWN, misspelt_parameters
+from trireme.backends.python.misspelt_parameters import misspelt_parameters
+from trireme.backends.server_parameters import SERVER_PARAMETERS
+from trireme.config import compat_words, device_parameter, load_timeout
+from trireme.config.picture_parameters import INPUT as IMAGE_INPUT
 from trireme.proto import model_config_pb2
 from trireme.registry.on_demand.config import MEMORY_PARAMETER, PIN_PARAMETER
 
@@ -35,13 +38,14 @@ def test_a_name_that_is_nearly_known_is_told(name: str, meant: str) -> None:
 
 
 def test_a_model_has_parameters_of_its_own() -> None:
-    assert told(*KNOWN) == []
+    assert told(*SERVER_PARAMETERS) == []
     assert told("devices", "device_id", "DEVICE", "compatible", "max_tokens", "model_path", "image_mean", "") == []
     assert told("compat", "comapt") == [], "what was meant is there"
 
 
 def test_what_loads_on_demand_read_is_known() -> None:
-    assert {MEMORY_PARAMETER, PIN_PARAMETER} <= set(KNOWN)
+    owners = {compat_words.PARAMETER, device_parameter.NAME, load_timeout.NAME, IMAGE_INPUT}
+    assert {MEMORY_PARAMETER, PIN_PARAMETER, *owners} <= SERVER_PARAMETERS
 
 
 def test_a_load_warns_of_them(caplog: pytest.LogCaptureFixture) -> None:
