@@ -15,19 +15,12 @@ from typing import Any
 import orjson
 
 from trireme.core.threads.giving_way import give_way
+from trireme.protocol.json_codec.runs import ELEMENT_RUN, NUMBER_RUN, TEXT_RUN
 from trireme.protocol.json_codec.slices import Shorten, TextJoiner
 
 _SPACE = re.compile(rb"[ \n\r\t]*")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
-_TEXT_RUN = re.compile(
-    rb"""(?x)(?:[ !\x23-\x5b\x5d-\x7f]++|\\["\\/bfnrt]
-    |\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
-    |[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]
-    |\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}|(?!))++"""
-)
-"""Whole characters and escapes of a string, none of which the fast parser refuses. The last branch of what is repeated
-here without a way back never matches: Python before 3.11.5 ends such a run within what its last round tried in vain."""
 _HEX4 = re.compile(rb"[0-9a-fA-F]{4}")
 _ESCAPES = {34: '"', 92: "\\", 47: "/", 98: "\b", 102: "\f", 110: "\n", 114: "\r", 116: "\t"}
 _WORDS: dict[int, tuple[bytes, Any]] = {116: (b"true", True), 102: (b"false", False), 110: (b"null", None)}
@@ -55,13 +48,6 @@ _MAX_RAW_BYTES = 1 << 20
 """Of one string, that are not UTF-8: they take a hundred times as long to read, and twice the memory."""
 _MAX_NUMBER_BYTES = 32 << 10  # as many as a run may have
 _LISTS_PER_STEP = 64  # in a run, where they cost less
-_NUMBERS = re.compile(rb'[^\[\]{}"]*,')
-_TEXT = rb'"(?:[^"\\]++|\\.|(?!))*+"'
-_FLAT = rb'\[(?:[^\[\]{}"]++|' + _TEXT + rb"|(?!))*+\]"
-_NESTED = rb'\[(?:[^\[\]{}"]++|' + _TEXT + rb"|" + _FLAT + rb"|(?!))*+\]"
-_ELEMENT = rb'[^\[\]{},"]*+(?:' + _TEXT + rb"|" + _NESTED + rb"|(?<=[0-9a-z]))[ \n\r\t]*+,"
-_RUN = re.compile(rb"(?:" + _ELEMENT + rb"|(?!))++", re.DOTALL)
-"""List elements, each with the comma behind it: numbers and words, strings, lists of at most two levels."""
 
 
 class RepeatedMembers(dict[str, Any]):
@@ -198,7 +184,7 @@ def _take_run(text: bytes, position: int, items: list[Any], shorten: Shorten) ->
         if flat is not None:
             items += shorten(flat)
             return _skip(text, last + 1), last + 1, 0, len(flat)
-    match = _NUMBERS.match(text, position, end) or _RUN.match(text, position, end)
+    match = NUMBER_RUN.match(text, position, end) or ELEMENT_RUN.match(text, position, end)
     if match is None:
         return position, position + 1, 0, 0
     run = match.group()
@@ -337,7 +323,7 @@ def _read_string(text: bytes, position: int) -> tuple[str, int, int]:
     parts = TextJoiner()
     steps = raw_bytes = 0
     while True:
-        match = _TEXT_RUN.match(text, position, position + _RUN_BYTES)
+        match = TEXT_RUN.match(text, position, position + _RUN_BYTES)
         if match is not None:  # in pieces, so that other threads get to run in between
             parts.add(orjson.loads(b'"%b"' % match.group()))
             position = match.end()

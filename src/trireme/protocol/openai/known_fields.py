@@ -59,7 +59,7 @@ _NOT_FOLLOWED: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
 
 _FIELD: Final = re.compile(r"(?:in ensemble '[^']*', |(?!))*+'((\w++)[\w.\[\]]*+)'")
 """At the beginning of a refusal: the field. Nothing is tried twice: a model may begin with a long word of a client. The
-branch that never matches is for Python before 3.11.5, as in `json_codec.reader`."""
+branch that never matches is for Python before 3.11.5, as in `json_codec.runs`."""
 _NEAR: Final = 0.8
 _MOST_LOOKED_AT: Final = 32
 """Of the names that nobody knows: to compare one takes long."""
