@@ -127,7 +127,7 @@ class AdapterStore:
             return folders[name]
         if not folders:
             raise UnknownAdapterError(f"there is no adapter '{name}': the model has none")
-        close = closest(name, [other for other in folders if other != name])  # which was there a moment ago
+        close = closest(name, (other for other in folders if other != name))  # which was there a moment ago
         listed = ", ".join(list(folders)[:_SHOWN]) + (", ..." if len(folders) > _SHOWN else "")
         hint = f"did you mean '{close}'?" if close is not None else f"there are: {listed}"
         raise UnknownAdapterError(f"there is no adapter '{name}'; {hint}")

@@ -166,9 +166,7 @@ def _last_version(folder: Path) -> Path | None:
 def read_json(path: Path, advice: str) -> dict[str, Any]:
     """An object from a file."""
     try:
-        if (size := path.stat().st_size) > _MAX_JSON_BYTES:
-            raise CheckpointError(f"{path} has {size} bytes, more than any such file; {advice}")
-        value = json.loads(read_regular(path))
+        value = json.loads(read_regular(path, _MAX_JSON_BYTES))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); {advice}") from None
     except (ValueError, RecursionError) as error:

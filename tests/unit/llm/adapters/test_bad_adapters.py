@@ -50,7 +50,7 @@ def configure(folder: Path, **fields: Any) -> None:
 
 def test_a_configuration_of_gigabytes_is_not_read(folder: Path, refusal: Callable[..., str]) -> None:
     os.truncate(folder / "adapter_config.json", 3 << 30)
-    assert f"adapter_config.json has {3 << 30} bytes, more than any such file" in refusal()
+    assert "adapter_config.json cannot be read (it has more than 64 MiB)" in refusal()
 
 
 def test_tensors_with_a_damaged_header_are_not_read(folder: Path, refusal: Callable[..., str]) -> None:
