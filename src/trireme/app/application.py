@@ -66,8 +66,9 @@ SWITCH_INTERVAL_S = 0.001
 """How long work in Python beside the event loop keeps the interpreter when the loop wants it: for that long, many times
 over, a health check would wait."""
 REAP_INTERVAL_S = 10.0
-FORK_SERVER_INTERVAL_S = 1.0
 """How often processes that models left behind are collected."""
+FORK_SERVER_INTERVAL_S = 1.0
+"""How often it is looked whether the fork server has ended."""
 
 OnReady = Callable[[Sequence[ModelConfig]], None]
 OnFailures = Callable[[Sequence[LoadFailure]], None]
@@ -193,22 +194,14 @@ class _Application:
             print(f"error: {error.message}", file=sys.stderr, flush=True)
             await self._shut_down()
             return 1
-        duties = (self._reap_orphans(), self._look_after_fork_server(), keep_giving_back(self._inflight))
-        chores = [asyncio.create_task(duty) for duty in duties]
+        chores = [asyncio.create_task(keep_giving_back(self._inflight))]
+        if self._fork_server is not None:
+            chores.append(asyncio.create_task(_every(REAP_INTERVAL_S, self._fork_server.reap_orphans)))
+            chores.append(asyncio.create_task(_every(FORK_SERVER_INTERVAL_S, self._fork_server.look_after)))
         await self.signals.has_come.wait()
         for chore in chores:
             chore.cancel()
         return await self._shut_down()
-
-    async def _reap_orphans(self) -> None:
-        while self._fork_server is not None:
-            await asyncio.sleep(REAP_INTERVAL_S)
-            self._fork_server.reap_orphans()
-
-    async def _look_after_fork_server(self) -> None:
-        while self._fork_server is not None:
-            await asyncio.sleep(FORK_SERVER_INTERVAL_S)
-            self._fork_server.look_after()
 
     async def _start_up(self) -> None:
         """Models first, then the front ends; a signal meanwhile ends the start."""
@@ -368,6 +361,15 @@ class _Application:
                 worker_limits=self._worker_limits,
             ),
         )
+
+
+async def _every(interval_s: float, duty: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            duty()
+        except Exception:  # the next time it may do
+            log.exception("what is done every %g s has failed", interval_s)
 
 
 def _brief_rows(report: StartupReport) -> list[tuple[str, str, str]]:

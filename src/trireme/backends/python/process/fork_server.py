@@ -135,7 +135,10 @@ class ForkServer:
         end_marked(self.marks.every)
 
     def _launch(self) -> bool:
-        control, inherited = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            control, inherited = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            return False
         control.setblocking(False)
         # Ctrl+C reaches the whole group, and the server decides who ends when: it is blocked in the fork server from
         # its first moment on, and comes to this process, late, all the same.
