@@ -77,6 +77,18 @@ def test_cause_is_the_first_line_of_the_version_that_failed(world: Any) -> None:
     asyncio.run(scenario())
 
 
+def test_what_is_told_of_an_unreadable_config_is_no_longer_than_somebody_reads(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("garbled", config=f"{'z' * 300_000}: 3")
+        server = world.server()
+        await server.registry.start()
+        ((_, _, _, reason),) = world.states(server)
+        assert "zzz" in reason
+        assert len(reason) < 1100
+
+    asyncio.run(scenario())
+
+
 def test_unreadable_config_is_not_in_the_table_but_fails_the_start(
     world: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

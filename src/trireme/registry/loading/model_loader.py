@@ -23,6 +23,8 @@ from trireme.registry.served_models import ServedModels
 
 log = logging.getLogger(__name__)
 
+MOST_REASON_CHARS = 1000
+
 Plan = dict[ModelId, PolledModel]
 Outcome = dict[ModelId, ServingError | None]
 
@@ -137,7 +139,8 @@ class ModelLoader:
             return await asyncio.to_thread(LoadOverride.create, name, config_json, files)
         except (ServingError, OSError, ValueError) as error:  # a path with a null character is a ValueError
             log.error("Poll failed for model directory '%s': %s", name, error)
-            raise _poll_failure(name, str(error)) from error
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise _poll_failure(name, reason) from error  # without a path that is none of the client's
 
     def _poll_all(self, folders: Mapping[ModelId, Path]) -> tuple[Plan, Outcome]:
         plan: Plan = {}
@@ -195,7 +198,7 @@ class ModelLoader:
             self._models.unreadable.pop(model_id, None)
         for model_id, error in unreadable.items():
             if error is not None:
-                self._models.unreadable[model_id] = error.message
+                self._models.unreadable[model_id] = _told(error.message)
 
     async def _load_named(self, name: str, plan: Plan) -> None:
         for model_id in plan:
@@ -336,5 +339,10 @@ class ModelLoader:
 
 def _poll_failure(name: str, reason: str) -> InternalError:
     """Triton's text, with what it says in its log alone behind it; nothing of a model that no repository has."""
-    behind = f": {reason}" if reason else ""
+    behind = f": {_told(reason)}" if reason else ""
     return InternalError(f"failed to load '{name}', failed to poll from model repository{behind}")
+
+
+def _told(reason: str) -> str:
+    """What clients are told of it, also in each index: it may repeat words of a file or a request of any length."""
+    return reason if len(reason) <= MOST_REASON_CHARS else f"{reason[:MOST_REASON_CHARS]} ..."
