@@ -40,6 +40,7 @@ def test_a_name_that_is_nearly_known_is_told(name: str, meant: str) -> None:
 def test_a_model_has_parameters_of_its_own() -> None:
     assert told(*SERVER_PARAMETERS) == []
     assert told("devices", "device_id", "DEVICE", "compatible", "max_tokens", "model_path", "image_mean", "") == []
+    assert told("compact", "my_device", "on_device", "no_device", "strict_inputs") == []
     assert told("compat", "comapt") == [], "what was meant is there"
 
 
@@ -56,3 +57,7 @@ def test_a_load_warns_of_them(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage().startswith("model 'mine': parameter 'max_concurency' is none of the server's")
+
+
+def test_of_very_many_the_first_ones_are_looked_at() -> None:
+    assert len(told(*(f"max_concurency{number}" for number in range(20_000)))) <= 32
