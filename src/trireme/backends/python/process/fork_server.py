@@ -44,8 +44,8 @@ MAX_REQUEST_BYTES = 128 * 1024
 """Of variables; a worker with more is started from scratch."""
 FAILURES = 2
 """After so many in a row workers are started from scratch for a while."""
-PAUSE_S = 30.0
-"""So long, until a fork server is tried again."""
+PAUSE_S, LONGEST_PAUSE_S = 30.0, 3600.0
+"""So long, until a fork server is tried again: twice as long each time that no worker was forked in between."""
 _SET_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl
 _READ_AT_START = (
     "PYTHON",
@@ -76,6 +76,7 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._turn = asyncio.Lock()
         self._failures = 0
+        self._pause_s = PAUSE_S
         self._again_s = 0.0
         """When one is tried again, where there is none."""
         self._is_closed = False
@@ -183,7 +184,7 @@ class ForkServer:
         finally:
             os.close(worker_stdout)
             os.close(worker_stderr)
-        self._failures = 0
+        self._failures, self._pause_s = 0, PAUSE_S
         return ForkedWorker(pid, stdout, stderr)
 
     async def _reply(self, control: socket.socket) -> bytes:
@@ -212,18 +213,20 @@ class ForkServer:
         if self._failures < FAILURES and self._launch():
             log.warning("the fork server does not answer and was replaced: %s", error)
             return
-        self._again_s = time.monotonic() + PAUSE_S
         log.warning(
-            "workers are started from scratch for %g s, the fork server does not answer again: %s", PAUSE_S, error
+            "workers are started from scratch for %g s, the fork server does not answer again: %s", self._pause_s, error
         )
+        self._pause()
 
     def _launch_again(self) -> None:
         """The next failure is the last one before another pause, unless a worker was forked before it."""
         self._failures = FAILURES - 1
-        if self._launch():
-            log.warning("workers are forked again")
-        else:
-            self._again_s = time.monotonic() + PAUSE_S
+        if not self._launch():
+            self._pause()
+
+    def _pause(self) -> None:
+        self._again_s = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _end(self) -> None:
         """Killed before its socket is closed, at whose end it would end all that the server left behind."""
